@@ -1,0 +1,203 @@
+"""From settings to running objects: the only place that knows which backends there are."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from gossamer import __version__
+from gossamer.config.job_file import JobSpec
+from gossamer.config.settings import FetchSettings, ScopeSettings, Settings
+from gossamer.contracts import Clock, Failpoint, no_failpoint
+from gossamer.engine.crew import Crew, LocalCrew
+from gossamer.engine.discover import Discoverer, SeenCache
+from gossamer.engine.frontier import Frontier
+from gossamer.engine.loop import Loop, Standing
+from gossamer.engine.outputs import Outputs
+from gossamer.engine.seeds import Seeds
+from gossamer.engine.worker import Worker
+from gossamer.errors import UsageError
+from gossamer.extract.html import HtmlExtractor
+from gossamer.fetch.http import HttpFetcher
+from gossamer.fetch.resolver import Resolver
+from gossamer.fetch.robots_cache import OriginRobots
+from gossamer.frontier.job_folder import JobFolder
+from gossamer.frontier.memory_scheduler import MemoryScheduler
+from gossamer.frontier.sqlite_ledger import SqliteLedger
+from gossamer.model.outcome import RobotsFile
+from gossamer.model.url import UrlPolicy
+from gossamer.policy.cookies import CookieJar
+from gossamer.policy.scope import Scope
+from gossamer.sinks.consumer import OutputConsumer
+from gossamer.sinks.spec import open_sink
+
+ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+
+
+def steady_clock() -> Clock:
+    """Return a clock that shows the time of day now and then only runs forward, whatever is done to the system's."""
+    offset = time.time() - time.monotonic()
+    return lambda: time.monotonic() + offset
+
+
+def failpoint_from_environment() -> Failpoint:
+    """Return a failpoint that kills this process at `GOSSAMER_FAILPOINT=name[:count]`; used by crash tests."""
+    wanted, _, count = os.environ.get("GOSSAMER_FAILPOINT", "").partition("@")
+    if not wanted:
+        return no_failpoint
+    left = int(count or 1)
+
+    def failpoint(name: str) -> None:
+        nonlocal left
+        if name == wanted:
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return failpoint
+
+
+def user_agent(settings: FetchSettings) -> str:
+    """Return the name servers see."""
+    name = settings.user_agent or f"Gossamer/{__version__}"
+    return f"{name} (+{settings.contact})" if settings.contact else name
+
+
+def request_headers(settings: FetchSettings) -> tuple[tuple[str, str], ...]:
+    """Return the headers of every request. Raises `UsageError` for one that is not `Name: value`."""
+    headers = [("User-Agent", user_agent(settings)), ("Accept", ACCEPT)]
+    for line in settings.header:
+        name, colon, value = line.partition(":")
+        if not colon or not name.strip() or any(c in line for c in "\r\n\0"):
+            raise UsageError(f"-H {line!r} is not a header; write it as 'Name: value'")
+        headers = [(n, v) for n, v in headers if n.lower() != name.strip().lower()]
+        headers.append((name.strip(), value.strip()))
+    return tuple(headers)
+
+
+def url_policy(settings: ScopeSettings) -> UrlPolicy:
+    """Return the job's choices about URLs."""
+    return UrlPolicy(settings.sort_query, settings.strip_tracking, settings.max_url_bytes)
+
+
+def build_worker(
+    settings: Settings,
+    scope: Scope,
+    load_robots: Callable[[str], Awaitable[RobotsFile | None]],
+    clock: Clock,
+    *,
+    follow: bool,
+) -> tuple[Worker, Discoverer]:
+    """Return a worker with everything it needs, for this process."""
+    agent = user_agent(settings.fetch)
+    policy = url_policy(settings.scope)
+    discoverer = Discoverer(settings, scope, SeenCache(settings.frontier.seen_cache_urls))
+    worker = Worker(
+        settings,
+        HttpFetcher(settings.fetch, Resolver(allow_private=settings.fetch.allow_private), clock),
+        OriginRobots(settings.politeness, agent, clock, load_robots, random.random),
+        HtmlExtractor(policy, user_agent=agent, max_links=settings.scope.max_links_per_page),
+        discoverer,
+        CookieJar() if settings.fetch.cookies else None,
+        request_headers(settings.fetch),
+        policy,
+        clock,
+        random.random,
+        follow=follow,
+    )
+    return worker, discoverer
+
+
+class Job:
+    """A job opened for work: its loop, and the ledger to ask about it."""
+
+    def __init__(self, spec: JobSpec, folder: JobFolder, ledger: SqliteLedger, loop: Loop, *, resumed: bool) -> None:
+        self.spec = spec
+        self.folder = folder
+        self.ledger = ledger
+        self.loop = loop
+        self.resumed = resumed
+
+
+@asynccontextmanager
+async def open_job(spec: JobSpec, folder: JobFolder, *, fresh: bool = False) -> AsyncIterator[Job]:
+    """Lock, make or resume a job, and put it together. Leaves the ledger closed and the lock free."""
+    clock = steady_clock()
+    failpoint = failpoint_from_environment()
+    with folder.locked():
+        resumed = folder.prepare(spec, fresh=fresh)
+        ledger = SqliteLedger(folder.ledger, clock, failpoint)
+        try:
+            yield await _assemble(spec, folder, ledger, clock, failpoint, resumed=resumed)
+        finally:
+            await ledger.close()
+
+
+async def _assemble(
+    spec: JobSpec, folder: JobFolder, ledger: SqliteLedger, clock: Clock, failpoint: Failpoint, *, resumed: bool
+) -> Job:
+    settings = spec.settings
+    await _revive(ledger, settings)
+    scope = Scope(settings.scope, await ledger.roots())
+    totals = await ledger.totals()
+    standing = Standing(totals.get("records", 0), totals.get("wire_bytes", 0), await ledger.get_meta("seeding"))
+    per_host = settings.limits.max_pages_per_host
+    scheduler = MemoryScheduler(
+        settings.frontier,
+        settings.politeness,
+        clock,
+        random.random,
+        max_pages_per_host=per_host,
+        resumed_at=clock() if resumed else 0.0,
+    )
+    frontier = Frontier(
+        ledger, scheduler, settings.politeness, clock, max_pages_per_host=per_host, failpoint=failpoint
+    )
+    crew = _build_crew(spec, scope, ledger, clock)
+    seeds = Seeds(spec.seeds, spec.input, url_policy(settings.scope), scope, settings.frontier.seed_batch_urls)
+    outputs = await _open_outputs(spec, ledger, failpoint)
+    run_id = uuid.uuid4().hex[:12]
+    loop = Loop(settings, frontier, crew, seeds, outputs, standing, clock, run_id)
+    return Job(spec, folder, ledger, loop, resumed=resumed)
+
+
+def _build_crew(spec: JobSpec, scope: Scope, ledger: SqliteLedger, clock: Clock) -> Crew:
+    worker, discoverer = build_worker(spec.settings, scope, ledger.robots, clock, follow=spec.mode == "crawl")
+    return LocalCrew(worker, discoverer, spec.settings.engine.concurrency)
+
+
+async def _open_outputs(spec: JobSpec, ledger: SqliteLedger, failpoint: Failpoint) -> Outputs:
+    known = {cursor.output: cursor for cursor in await ledger.cursors()}
+    consumers = []
+    for path in spec.outputs:
+        sink = open_sink(path, fields=spec.settings.record.fields, failpoint=failpoint)
+        consumer = OutputConsumer(sink, ledger.log, known.get(sink.output))
+        await consumer.open(ledger.save_cursors)
+        consumers.append(consumer)
+    return Outputs(consumers)
+
+
+async def _revive(ledger: SqliteLedger, settings: Settings) -> None:
+    """Queue again what a resume or a raised limit makes possible."""
+    limits = settings.limits
+    await ledger.revive("state = 1 AND reason IN ('robots_unreachable', 'wait_too_long')")
+    pages = (await ledger.totals()).get("records", 0)
+    if limits.max_pages is None or limits.max_pages > pages:
+        await ledger.revive("state = 1 AND reason = 'page_limit'")
+    if limits.max_pages_per_host is None:
+        await ledger.revive("state = 1 AND reason = 'host_limit'")
+    else:
+        below = "host IN (SELECT id FROM hosts WHERE pages < ?)"
+        await ledger.revive(f"state = 1 AND reason = 'host_limit' AND {below}", [limits.max_pages_per_host])
+    if limits.depth is None:
+        await ledger.revive("state = 6 AND reason = 'depth'")
+    else:
+        await ledger.revive("state = 6 AND reason = 'depth' AND depth <= ?", [limits.depth])

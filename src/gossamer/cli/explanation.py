@@ -1,0 +1,122 @@
+"""What became of a URL, in sentences."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from gossamer.cli.job_folder import JobSettings
+from gossamer.cli.terminal import bytes_text, count_text, escape
+from gossamer.frontier.sqlite_reader import Explanation, FetchRow, UrlRow
+from gossamer.model.outcome import State
+from gossamer.model.url import host_of
+from gossamer.observe.report import instant_text, reason_text
+from gossamer.policy.scope import Scope
+
+_SHOWN_PARENTS = 20
+_STATE_SENTENCE = {
+    State.QUEUED: "It is queued",
+    State.HELD: "It is held",
+    State.FETCHED: "It was fetched",
+    State.REDIRECTED: "It redirects",
+    State.UNCHANGED: "It was fetched and had not changed",
+    State.DUPLICATE: "It is a duplicate",
+    State.REFUSED: "It was refused",
+    State.FAILED: "It failed",
+}
+_SOURCE_SENTENCE = {
+    "seed": "It is a seed.",
+    "link": "It was found as a link on {parent}",
+    "redirect": "It is what {parent} redirects to",
+    "sitemap": "It was found in a sitemap",
+}
+
+
+def explain_lines(explained: Explanation, job: str, now: float) -> Iterator[str]:
+    """Yield what is known about a URL as lines that are safe to show."""
+    row = explained.row
+    yield escape(row.url)
+    yield _state(row)
+    if explained.redirects_to:
+        yield f"It leads to {escape(explained.redirects_to)}."
+    elif row.detail:
+        yield f"Detail: {escape(row.detail)}"
+    yield from _origin(explained)
+    yield from _attempts(explained)
+    yield _next(explained, job, now)
+
+
+def why_unknown(canonical: str, settings: JobSettings, roots: list[str]) -> str:
+    """Return the likeliest reason why a job has never heard of a URL."""
+    if not settings.follows_links:
+        return "the job fetches just its inputs, and this is none of them"
+    match Scope(settings.scope, roots).refusal(canonical, host_of(canonical)):
+        case "scope":
+            return f"it is outside the job's scope ({settings.scope.scope}), and such links are not recorded"
+        case "excluded":
+            return "--include or --exclude rules it out, and such links are not recorded"
+        case _:
+            return "it is in scope, but no page fetched so far links to it"
+
+
+def _state(row: UrlRow) -> str:
+    meaning = reason_text(row.reason)
+    known = f" ({escape(row.reason)})" if row.reason else ""
+    status = f" Its last HTTP status was {row.status}." if row.status else ""
+    when = f" on {instant_text(row.settled_at)}" if row.settled_at else ""
+    return f"{_STATE_SENTENCE[row.state]}{known}{when}{': ' + meaning if meaning else ''}.{status}"
+
+
+def _origin(explained: Explanation) -> Iterator[str]:
+    row, chain = explained.row, explained.chain
+    parent = escape(chain[0].url) if chain else "a page that is no longer known"
+    sentence = _SOURCE_SENTENCE.get(row.source, "Where it was found is not known").format_map(
+        {"parent": parent}
+    )
+    if row.source == "seed":
+        yield sentence
+        return
+    yield f"{sentence}, {count_text(row.depth, 'step')} from a seed{':' if chain else '.'}"
+    if len(chain) > _SHOWN_PARENTS:
+        yield f"  … {count_text(len(chain) - _SHOWN_PARENTS, 'page')} between a seed and these:"
+    for step in (*reversed(chain[:_SHOWN_PARENTS]), row) if chain else ():
+        yield f"  {escape(step.source):<8}  {escape(step.url)}"
+
+
+def _attempts(explained: Explanation) -> Iterator[str]:
+    row, fetches = explained.row, explained.fetches
+    crashes = (
+        f" A worker died {count_text(row.crashes, 'time')} while it held this URL." if row.crashes else ""
+    )
+    if not fetches:
+        yield f"No request went out for it.{crashes}"
+        return
+    yield f"{count_text(len(fetches), 'request')} went out for it, at attempt {fetches[-1].attempt + 1}:{crashes}"
+    yield from map(_fetch, fetches)
+
+
+def _fetch(fetch: FetchRow) -> str:
+    result = f"status {fetch.status}" if fetch.status else "no answer"
+    problem = f", {fetch.problem}: {reason_text(fetch.problem)}" if fetch.problem else ""
+    target = f", at {fetch.url}" if fetch.url else ""
+    size = bytes_text(fetch.wire_bytes)
+    return "  " + escape(
+        f"{instant_text(fetch.started_at)}  {result} in {fetch.elapsed:.3f} s, {size}{problem}{target}"
+    )
+
+
+def _next(explained: Explanation, job: str, now: float) -> str:
+    row, group = explained.row, explained.group
+    again = f"`gossamer retry {shlex.quote(job)} --url {shlex.quote(row.url)}`"
+    match row.state:
+        case State.QUEUED:
+            due = max(row.not_before, group.until, group.last_start + group.delay)
+            if due > now:
+                return f"It will be tried no earlier than {instant_text(due)}."
+            return "It is due, and waits for its turn among the URLs of its host."
+        case State.HELD | State.FAILED:
+            return escape(f"It is not tried again by itself; {again} queues it once more.")
+        case State.REFUSED if row.reason in {"robots", "private_address"}:
+            return escape(f"It is not tried again by itself; {again} asks once more.")
+        case _:
+            return "It is settled: it will not be fetched again by this job."

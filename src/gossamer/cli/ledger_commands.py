@@ -1,0 +1,349 @@
+"""The commands that answer from a job's ledger, also while a crawl is writing it, and `retry`, which changes it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from gossamer.cli.explanation import explain_lines, why_unknown
+from gossamer.cli.job_folder import JobFolder, find_job, job_is_locked, list_jobs, locked, read_settings
+from gossamer.cli.terminal import (
+    Table,
+    bytes_text,
+    count_text,
+    duration_text,
+    escape,
+    escape_json,
+    write_lines,
+)
+from gossamer.errors import LedgerFailed, UsageError
+from gossamer.frontier.sqlite_ledger import SqliteLedger
+from gossamer.frontier.sqlite_reader import SqliteReader, UrlRow
+from gossamer.model.outcome import REASONS, State
+from gossamer.model.url import canonicalise, host_of
+from gossamer.observe.report import build_report, encode_report, instant_text, reason_text
+
+_PACE_SECONDS = 60.0
+_MAX_ROOTS = 100_000
+#: Decided when a URL is found, by the job's settings: fetching it again would not decide it anew.
+_SETTLED_BY_SETTINGS = ("scope", "excluded", "depth")
+_RETRYABLE = (State.HELD, State.REFUSED, State.FAILED)
+_HTTP_REASON = re.compile(r"http_\d{3}\Z")
+
+_job = click.argument("job")
+_jobs_dir = click.option(
+    "--jobs-dir",
+    type=click.Path(path_type=Path),
+    default=Path("gossamer-jobs"),
+    envvar="GOSSAMER_JOBS_DIR",
+    show_default=True,
+    metavar="DIR",
+    help="folder of the jobs",
+)
+_reason = click.option(
+    "--reason", metavar="REASON", help="only URLs with this reason, such as robots or http_404"
+)
+_host = click.option("--host", metavar="HOST", help="only URLs of this host")
+
+
+def _state_option(states: tuple[State, ...]) -> Callable[[Any], Any]:
+    return click.option(
+        "--state", type=click.Choice([state.label for state in states]), help="only URLs in this state"
+    )
+
+
+# -- jobs and status -----------------------------------------------------------------------------------
+
+
+@click.command()
+@_jobs_dir
+def jobs(jobs_dir: Path) -> None:
+    """List all jobs and where each stands."""
+    found = list_jobs(jobs_dir)
+    if not found:
+        click.echo(f"no jobs in {escape(str(jobs_dir))}", err=True)
+        return
+    columns = ("name", "state", "pages", "queued", "failed", "last activity")
+    Table(columns, [_job_row(job) for job in found], frozenset({"pages", "queued", "failed"})).show()
+
+
+def _job_row(job: JobFolder) -> tuple[str, ...]:
+    try:
+        with job.reader() as reader, reader.snapshot():
+            by_state = _by_state(reader)
+            pages = reader.totals().get("records", 0)
+            queued, failed = by_state.get(State.QUEUED, 0), by_state.get(State.FAILED, 0)
+            return (
+                job.word,
+                _standing(job, reader),
+                f"{pages:,}",
+                f"{queued:,}",
+                f"{failed:,}",
+                _activity(reader),
+            )
+    except LedgerFailed as error:
+        return (job.word, "damaged", "-", "-", "-", str(error))
+
+
+def _standing(job: JobFolder, reader: SqliteReader) -> str:
+    paused = bool(reader.meta().get("paused"))
+    if job_is_locked(job.path) is not None:
+        return "paused" if paused else "running"
+    if reader.is_drained():
+        return "done"
+    return "paused" if paused else "resumable"
+
+
+def _activity(reader: SqliteReader) -> str:
+    last = reader.last_commit()
+    return instant_text(last) if last else "-"
+
+
+def _by_state(reader: SqliteReader) -> dict[State, int]:
+    sums: dict[State, int] = {}
+    for (state, _), n in reader.counts().items():
+        sums[state] = sums.get(state, 0) + n
+    return sums
+
+
+@click.command()
+@_job
+@_jobs_dir
+def status(job: str, jobs_dir: Path) -> None:
+    """Show how far a job has come, what is held, and whether a process works on it."""
+    folder = find_job(jobs_dir, job)
+    with folder.reader() as reader, reader.snapshot():
+        lines = list(_status_lines(folder, reader))
+        counts = [
+            (s.label, reason, f"{n:,}", reason_text(reason)) for (s, reason), n in reader.counts().items()
+        ]
+        outputs = [
+            (c.output, f"{c.records:,}", bytes_text(c.offset), f"{c.position:,}") for c in reader.cursors()
+        ]
+    write_lines(lines)
+    if counts:
+        write_lines([""])
+        Table(("state", "reason", "URLs", "meaning"), counts, frozenset({"URLs"})).show()
+    if outputs:
+        write_lines([""])
+        Table(
+            ("output", "records", "size", "position"), outputs, frozenset({"records", "size", "position"})
+        ).show()
+
+
+def _status_lines(job: JobFolder, reader: SqliteReader) -> Iterator[str]:
+    holder = job_is_locked(job.path)
+    totals, by_state, now = reader.totals(), _by_state(reader), time.time()
+    seeding = reader.meta().get("seeding", "")
+    done = sum(n for state, n in by_state.items() if state not in {State.QUEUED, State.HELD})
+    process = "no process works on it" if holder is None else f"process {holder or 'unknown'} works on it"
+    yield f"job      {escape(job.word)}: {_standing(job, reader)}, {process}"
+    yield f"seeds    {'all added' if seeding == 'closed' else f'still being added {escape(seeding)}'.rstrip()}"
+    yield f"URLs     {sum(by_state.values()):,}, of which {done:,} settled"
+    yield f"pages    {totals.get('records', 0):,}, {_pace(reader, now):.1f} a second in the last minute"
+    yield f"requests {totals.get('fetches', 0):,}, {bytes_text(totals.get('wire_bytes', 0))} received"
+    yield f"activity {_activity(reader)}"
+
+
+def _pace(reader: SqliteReader, now: float) -> float:
+    """Return pages a second over the last minute, or over the job's life where it is younger."""
+    span = reader.span()
+    age = now - span[0] if span else _PACE_SECONDS
+    return reader.records_since(now - _PACE_SECONDS) / max(min(age, _PACE_SECONDS), 1.0)
+
+
+# -- urls and explain ----------------------------------------------------------------------------------
+
+
+@click.command()
+@_job
+@_state_option(tuple(State))
+@_reason
+@_host
+@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="at most N lines")
+@click.option("--format", "style", type=click.Choice(["plain", "jsonl"]), default="plain", show_default=True)
+@_jobs_dir
+def urls(
+    job: str,
+    state: str | None,
+    reason: str | None,
+    host: str | None,
+    limit: int | None,
+    style: str,
+    jobs_dir: Path,
+) -> None:
+    """List the URLs of a job: state, reason, status, depth and URL, separated by tabs."""
+    with find_job(jobs_dir, job).reader() as reader:
+        rows = reader.urls(
+            state=_named_state(state),
+            reason=_checked_reason(reader, reason),
+            host=_host_name(host),
+            limit=limit,
+        )
+        write_lines(map(_json_line if style == "jsonl" else _plain_line, rows))
+
+
+def _plain_line(row: UrlRow) -> str:
+    return (
+        f"{row.state.label}\t{escape(row.reason) or '-'}\t{row.status or '-'}\t{row.depth}\t{escape(row.url)}"
+    )
+
+
+def _json_line(row: UrlRow) -> str:
+    shown = {
+        "url": row.url,
+        "state": row.state.label,
+        "reason": row.reason,
+        "detail": row.detail,
+        "status": row.status or None,
+        "depth": row.depth,
+        "host": row.host,
+        "source": row.source,
+        "attempt": row.attempt,
+        "settled_at": instant_text(row.settled_at) if row.settled_at else None,
+    }
+    return escape_json(msgspec.json.encode(shown).decode())
+
+
+def _named_state(label: str | None) -> State | None:
+    return None if label is None else State[label.upper()]
+
+
+def _checked_reason(reader: SqliteReader, reason: str | None) -> str | None:
+    """Return the reason if there can be such a one: a typing error must not look like an empty answer."""
+    known = {*REASONS, *(reason for _, reason in reader.counts())} - {"http_<status>"}
+    if reason is None or reason in known or _HTTP_REASON.match(reason):
+        return reason
+    near = get_close_matches(reason, sorted(known), 1)
+    advice = (
+        f"did you mean {near[0]}?"
+        if near
+        else f"there are {', '.join(sorted(known - {''}))} and http_<status>"
+    )
+    raise UsageError(f"no reason {escape(reason)!r}: {escape(advice)}")
+
+
+def _host_name(host: str | None) -> str | None:
+    """Return a host as the ledger spells it: lower case, punycode, no port."""
+    return None if host is None else host_of(canonicalise(f"http://{host}/"))
+
+
+@click.command()
+@_job
+@click.argument("url")
+@_jobs_dir
+def explain(job: str, url: str, jobs_dir: Path) -> None:
+    """Say in plain words what became of a URL, how it was found, and when it is tried next."""
+    folder = find_job(jobs_dir, job)
+    with folder.reader() as reader:
+        explanation = reader.explain(_fingerprint(folder, reader, url))
+    assert explanation is not None  # The ledger never forgets a URL.
+    write_lines(explain_lines(explanation, folder.word, time.time()))
+
+
+def _fingerprint(job: JobFolder, reader: SqliteReader, url: str) -> int:
+    """Return the fingerprint of a URL the job knows, in whatever spelling. Raises `InvalidUrl`, `UsageError`."""
+    settings = read_settings(job)
+    canonical = settings.urls.canonicalise(url)
+    fingerprint = settings.urls.fingerprint(canonical)
+    if reader.url(fingerprint) is None:
+        why = why_unknown(canonical, settings, reader.roots(_MAX_ROOTS))
+        raise UsageError(f"job {escape(job.word)} does not know {escape(canonical)}: {why}")
+    return fingerprint
+
+
+# -- report --------------------------------------------------------------------------------------------
+
+
+@click.command()
+@_job
+@click.option("--json", "as_json", is_flag=True, help="as JSON, the same as report.json")
+@_jobs_dir
+def report(job: str, as_json: bool, jobs_dir: Path) -> None:
+    """Account for every URL of a job: the coverage receipt."""
+    folder = find_job(jobs_dir, job)
+    with folder.reader() as reader:
+        built = build_report(reader, job=folder.word)
+    if as_json:
+        write_lines(escape_json(line) for line in encode_report(built).decode().rstrip("\n").split("\n"))
+    else:
+        show_report(built)
+
+
+# -- retry ---------------------------------------------------------------------------------------------
+
+
+@click.command()
+@_job
+@_state_option(_RETRYABLE)
+@_reason
+@_host
+@click.option("--url", metavar="URL", help="only this URL")
+@_jobs_dir
+def retry(
+    job: str, state: str | None, reason: str | None, host: str | None, url: str | None, jobs_dir: Path
+) -> None:
+    """Queue URLs again that failed, are held or, when asked for, were refused. Never repeats a page."""
+    folder = find_job(jobs_dir, job)
+    with folder.reader() as reader:
+        _checked_reason(reader, reason)
+        fingerprint = _fingerprint(folder, reader, url) if url else None
+    if reason in _SETTLED_BY_SETTINGS:
+        raise UsageError(f"{reason} follows from the job's settings, not from a fetch: {REASONS[reason]}")
+    condition, parameters = _condition(_named_state(state), reason, _host_name(host), fingerprint)
+    with locked(folder):
+        revived = asyncio.run(_revive(folder, condition, parameters))
+    if not revived:
+        write_lines(
+            ["Nothing to queue again: only failed, held and refused URLs are; a fetched page never is."]
+        )
+        return
+    name = shlex.quote(folder.word)
+    verb = "is" if revived == 1 else "are"
+    write_lines(
+        [
+            f"{count_text(revived, 'URL')} {verb} queued again.",
+            escape(f"`gossamer resume {name}`, or the same `gossamer crawl --job {name} …`, continues."),
+        ]
+    )
+
+
+def _condition(
+    state: State | None, reason: str | None, host: str | None, fingerprint: int | None
+) -> tuple[str, list[object]]:
+    """Return the SQL condition for what to revive. Refused URLs must be asked for in some way."""
+    if state is not None:
+        states: tuple[State, ...] = (state,)
+    else:
+        states = _RETRYABLE if reason or fingerprint is not None else (State.HELD, State.FAILED)
+    clauses = [f"state IN ({','.join(str(int(s)) for s in states)})", "reason NOT IN (?, ?, ?)"]
+    parameters: list[object] = [*_SETTLED_BY_SETTINGS]
+    for clause, value in (
+        ("reason = ?", reason),
+        ("host = (SELECT id FROM hosts WHERE host = ?)", host),
+        ("fp = ?", fingerprint),
+    ):
+        if value is not None:
+            clauses.append(clause)
+            parameters.append(value)
+    return " AND ".join(clauses), parameters
+
+
+async def _revive(job: JobFolder, condition: str, parameters: list[object]) -> int:
+    ledger = SqliteLedger(job.ledger, time.time)
+    try:
+        return await ledger.revive(condition, parameters)
+    finally:
+        await ledger.close()
+
+
+COMMANDS: list[click.Command] = [jobs, status, urls, explain, report, retry]

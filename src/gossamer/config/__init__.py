@@ -1,0 +1,1 @@
+"""Settings: one frozen section per package, and where each value came from."""

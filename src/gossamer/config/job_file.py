@@ -1,0 +1,70 @@
+"""job.toml: the effective configuration of a job, and what of it is its identity."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import tomli_w
+
+from gossamer.config.settings import Settings, every_setting
+from gossamer.errors import UsageError
+
+Mode = Literal["crawl", "scrape"]
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """What a job is: its seeds, how it treats them, and where its records go."""
+
+    mode: Mode
+    seeds: tuple[str, ...]
+    #: File with more seeds, `-` for standard input, empty for none.
+    input: str = ""
+    outputs: tuple[str, ...] = ()
+    settings: Settings = dataclasses.field(default_factory=Settings)
+
+    def to_toml(self) -> dict[str, Any]:
+        """Return the job as flat TOML keys, the words of the command line. Unset settings are left out."""
+        plain: dict[str, Any] = {"mode": self.mode, "seeds": list(self.seeds), "input": self.input, "outputs": list(self.outputs)}
+        for setting in every_setting():
+            value = getattr(getattr(self.settings, setting.section), setting.field)
+            if value is not None:
+                plain[setting.word] = list(value) if isinstance(value, tuple) else value
+        return plain
+
+    def identity(self) -> dict[str, Any]:
+        """Return what may not change when the job is resumed."""
+        fixed = {setting.word for setting in every_setting() if setting.option.identity}
+        return {key: value for key, value in self.to_toml().items() if key in fixed | {"mode", "seeds", "input"}}
+
+    def differences(self, stored: dict[str, Any]) -> list[str]:
+        """Name what of the identity differs from a stored job.toml."""
+        return [
+            f"{key} was {_shown(stored.get(key))}, now {_shown(value)}"
+            for key, value in self.identity().items()
+            if stored.get(key) != value
+        ]
+
+
+def _shown(value: object) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return f"{text[:77]}…" if len(text) > 78 else text or "empty"
+
+
+def read_job_file(path: Path) -> dict[str, Any]:
+    """Read a job.toml."""
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{path} cannot be read ({error}); --fresh starts the job over") from error
+
+
+def write_job_file(path: Path, spec: JobSpec) -> None:
+    """Write job.toml so that a crash leaves the old one or the new one."""
+    part = path.with_suffix(".part")
+    part.write_text(tomli_w.dumps(spec.to_toml()), "utf-8")
+    part.replace(path)

@@ -1,0 +1,115 @@
+"""Who does the visits: a number of tasks in this process. `processes.py` has the same for several processes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Protocol
+
+from gossamer.engine.discover import Discoverer
+from gossamer.engine.worker import Report, Worker
+from gossamer.model.outcome import Visit
+from gossamer.model.request import Lease
+
+
+class Desk(Protocol):
+    """Where a crew reports to. Calls never wait: they note what happened and wake whoever acts on it."""
+
+    def started(self, lease: Lease, at: float) -> None:
+        """Note that the first byte of a request is about to go out."""
+        ...
+
+    def reported(self, lease: Lease, report: Report) -> None:
+        """Take a finished visit."""
+        ...
+
+    def crashed(self, leases: Sequence[Lease], *, alone: bool) -> None:
+        """Take back the leases of a worker process that died."""
+        ...
+
+
+class Crew(Protocol):
+    """Visits leases, a bounded number at a time.
+
+    * Every submitted lease is answered once, by `reported` or `crashed`, unless the crew is cancelled.
+    * `learn` is told of committed visits only, in the order of the commits.
+    """
+
+    def free(self) -> int:
+        """How many more leases may be submitted now."""
+        ...
+
+    def submit(self, lease: Lease) -> None:
+        """Take a lease. A suspect one (`known.crashes`) is visited with no other beside it."""
+        ...
+
+    def learn(self, visits: Iterable[Visit]) -> None:
+        """Hear of visits that are now in the ledger."""
+        ...
+
+    def join(self, root: str) -> None:
+        """Hear of a root that joined the scope."""
+        ...
+
+    async def run(self, desk: Desk) -> None:
+        """Work until cancelled."""
+        ...
+
+
+class LocalCrew:
+    """Implements `Crew` with tasks of this process."""
+
+    def __init__(self, worker: Worker, discoverer: Discoverer, size: int) -> None:
+        self._worker = worker
+        self._discoverer = discoverer
+        self._size = size
+        self._busy = 0
+        self._queue: asyncio.Queue[Lease] = asyncio.Queue()
+        self._suspects: list[Lease] = []
+
+    def free(self) -> int:
+        """How many more leases may be submitted now."""
+        return 0 if self._suspects else self._size - self._busy
+
+    def submit(self, lease: Lease) -> None:
+        """Take a lease; a suspect one waits until nothing else is under way."""
+        if lease.known.crashes:
+            self._suspects.append(lease)
+            self._next_suspect()
+        else:
+            self._start(lease)
+
+    def _start(self, lease: Lease) -> None:
+        self._busy += 1
+        self._queue.put_nowait(lease)
+
+    def _next_suspect(self) -> None:
+        if self._suspects and not self._busy:
+            self._start(self._suspects.pop())
+
+    def learn(self, visits: Iterable[Visit]) -> None:
+        """Hear of visits that are now in the ledger."""
+        for visit in visits:
+            self._discoverer.learn(visit.found)
+
+    def join(self, root: str) -> None:
+        """Hear of a root that joined the scope."""
+        self._discoverer.join(root)
+
+    async def run(self, desk: Desk) -> None:
+        """Work until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number in range(self._size):
+                    group.create_task(self._work(desk), name=f"worker-{number}")
+        finally:
+            await self._worker.close()
+
+    async def _work(self, desk: Desk) -> None:
+        while True:
+            lease = await self._queue.get()
+            report = await self._worker.visit(lease, partial(desk.started, lease))
+            self._busy -= 1
+            desk.reported(lease, report)
+            self._next_suspect()

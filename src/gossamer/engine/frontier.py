@@ -1,0 +1,154 @@
+"""The frontier: the ledger that remembers and the scheduler that times, kept in step.
+
+The order is always the same: the ledger commits first, then the scheduler hears of it. Whatever is lost between
+the two, the ledger still has, and `sweep` finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from gossamer.config.settings import PolitenessSettings
+from gossamer.contracts import (
+    Added,
+    Clock,
+    Failpoint,
+    HostInfo,
+    Ledger,
+    Outlook,
+    Pause,
+    Scheduler,
+    no_failpoint,
+)
+from gossamer.model.outcome import Batch, Committed, Cursor, Found, Visit
+from gossamer.model.request import Known, Lease
+
+_REFILLS_AT_ONCE = 32
+_HOSTS_PER_SWEEP = 1000
+
+
+class Frontier:
+    """What the engine sees of a job's URLs."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        scheduler: Scheduler,
+        politeness: PolitenessSettings,
+        clock: Clock,
+        *,
+        max_pages_per_host: int | None = None,
+        failpoint: Failpoint = no_failpoint,
+    ) -> None:
+        self._ledger = ledger
+        self._scheduler = scheduler
+        self._politeness = politeness
+        self._clock = clock
+        self._max_pages = max_pages_per_host
+        self._failpoint = failpoint
+        self._swept = 0
+
+    async def add(self, found: Sequence[Found], roots: Iterable[str], progress: str = "") -> Added:
+        """Accept URLs and schedule those that are new."""
+        added = await self._ledger.add(found, roots=roots, progress=progress)
+        await self._schedule(added.live)
+        return added
+
+    async def _schedule(self, live: Sequence[Known]) -> None:
+        if live:
+            await self._activate(list({known.request.host: None for known in live}))
+            await self._scheduler.offer(live)
+
+    async def _activate(self, hosts: Sequence[str]) -> None:
+        """Bring hosts into the schedule for which it has room. A host that may not be fetched in this run is held."""
+        missing = await self._scheduler.missing(hosts)
+        if not missing:
+            return
+        infos = await self._ledger.host_info(missing)
+        fit = []
+        for info in infos:
+            reason = self._obstacle(info)
+            if reason:
+                await self._ledger.hold(reason, info.host)
+            else:
+                fit.append(info)
+        await self._scheduler.activate(fit)
+
+    def _obstacle(self, info: HostInfo) -> str:
+        if self._max_pages is not None and info.pages >= self._max_pages:
+            return "host_limit"
+        if info.state.until > self._clock() + self._politeness.max_wait_seconds:
+            return "wait_too_long"
+        return ""
+
+    async def lease(self, limit: int) -> list[Lease]:
+        """Lease up to `limit` requests that are due."""
+        return await self._scheduler.lease(limit)
+
+    async def started(self, lease: Lease, at: float) -> None:
+        """Note that the first byte is about to go out."""
+        await self._scheduler.started(lease, at)
+
+    async def release(self, lease: Lease, pause: Pause, *, put_back: bool = False) -> None:
+        """Free the host's slot."""
+        await self._scheduler.release(lease, pause, put_back=put_back)
+
+    async def commit(
+        self, batch_id: str, done: Sequence[tuple[Lease, Visit]], cursors: Sequence[Cursor]
+    ) -> Committed:
+        """Commit visits, then settle their leases and schedule what became live. `Deferred` ones are already back."""
+        visits = tuple(visit for _, visit in done)
+        groups = await self._scheduler.group_states(
+            {lease.request.host for lease, visit in done if visit.fetches}
+        )
+        batch = Batch(batch_id, visits, tuple(groups), tuple(cursors), self._clock())
+        committed = await self._ledger.commit(batch)
+        self._failpoint("settle:before")
+        recorded = frozenset(visit.known.request.fingerprint for visit in visits if visit.record)
+        await self._scheduler.settle(
+            [lease for lease, visit in done if visit.settles], recorded - committed.lost
+        )
+        self._failpoint("settle:after")
+        await self._schedule(committed.live)
+        return committed
+
+    async def refill(self) -> int:
+        """Fill windows that ran low; returns how many were filled."""
+        refills = await self._scheduler.hungry(_REFILLS_AT_ONCE)
+        for refill in refills:
+            known = await self._ledger.take(refill.host, refill.limit, self._clock())
+            await self._scheduler.push(refill, known)
+        return len(refills)
+
+    async def sweep(self) -> None:
+        """Schedule hosts the ledger has work for, hold those that cannot be served, take back expired leases."""
+        horizon = self._clock() + self._politeness.max_wait_seconds
+        for stall in await self._scheduler.stalled(horizon):
+            await self._ledger.hold(stall.reason, stall.host)
+        hosts, self._swept = await self._ledger.hosts(self._swept, _HOSTS_PER_SWEEP)
+        await self._activate(hosts)
+        await self.refill()
+
+    async def close_seeding(self) -> None:
+        """Note that every seed has been added."""
+        await self._ledger.close_seeding()
+
+    async def save_cursors(self, cursors: Sequence[Cursor]) -> None:
+        """Store how far outputs have come."""
+        await self._ledger.save_cursors(cursors)
+
+    async def is_drained(self) -> bool:
+        """Say whether the job is done: the ledger decides, an empty schedule says nothing."""
+        return await self._ledger.is_drained()
+
+    async def hold(self, reason: str) -> int:
+        """Hold everything that is still queued."""
+        return await self._ledger.hold(reason)
+
+    async def expired(self) -> list[Lease]:
+        """Take back leases whose holders were silent for too long."""
+        return await self._scheduler.expired()
+
+    async def outlook(self) -> Outlook:
+        """Describe what waits and until when."""
+        return await self._scheduler.outlook()

@@ -1,0 +1,264 @@
+"""The loop of a crawl: lease what is due, hand it out, take reports back, commit, and know when to stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from enum import StrEnum
+
+import msgspec
+
+from gossamer.config.settings import Settings
+from gossamer.contracts import Added, Clock, Outlook
+from gossamer.engine.committer import Committer, Done, log_entry
+from gossamer.engine.crew import Crew
+from gossamer.engine.frontier import Frontier
+from gossamer.engine.outputs import Outputs
+from gossamer.engine.seeds import Seeds
+from gossamer.engine.tally import Tally
+from gossamer.engine.worker import Report
+from gossamer.model.outcome import Committed, Crashed, Deferred, Found, Visit
+from gossamer.model.request import Lease
+
+
+class Ending(StrEnum):
+    """Why a run came to its end."""
+
+    DONE = "done"
+    PAGE_LIMIT = "page limit"
+    TIME_LIMIT = "time limit"
+    SIZE_LIMIT = "size limit"
+    INTERRUPTED = "interrupted"
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """What the job had achieved before this run."""
+
+    pages: int = 0
+    wire_bytes: int = 0
+    seeding: str = ""
+
+
+class Loop:
+    """Runs a crawl to its end. It is the desk its crew reports to."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        frontier: Frontier,
+        crew: Crew,
+        seeds: Seeds,
+        outputs: Outputs,
+        standing: Standing,
+        clock: Clock,
+        run_id: str,
+    ) -> None:
+        self._settings = settings
+        self._frontier = frontier
+        self._crew = crew
+        self._seeds = seeds
+        self._outputs = outputs
+        self._standing = standing
+        self._clock = clock
+        self.tally = Tally()
+        self.committer = Committer(settings.engine, frontier.commit, outputs.cursors, self._committed, run_id)
+        self.ending: Ending | None = None
+        self.outlook = Outlook(0, 0, 0, None)
+        self._wake = asyncio.Event()
+        self._reports: deque[tuple[Lease, Report]] = deque()
+        self._starts: deque[tuple[Lease, float]] = deque()
+        self._crashes: deque[tuple[Lease, bool]] = deque()
+        #: Tokens of leases that are not in the ledger yet.
+        self._open: set[int] = set()
+        self._seeding = True
+        self._appetite = asyncio.Event()
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    async def run(self) -> Ending:
+        """Crawl until the job is done, a limit is reached, or `stop` is called."""
+        timer = None
+        if self._settings.limits.time is not None:
+            loop = asyncio.get_running_loop()
+            timer = loop.call_later(self._settings.limits.time, self.stop, Ending.TIME_LIMIT)
+        try:
+            async with asyncio.TaskGroup() as group:
+                outputs = group.create_task(self._outputs.run(), name="outputs")
+                committer = group.create_task(self.committer.run(), name="committer")
+                crew = group.create_task(self._crew.run(self), name="crew")
+                seeding = group.create_task(self._seed(), name="seeds")
+                refill = group.create_task(self._refill(), name="refill")
+                await self._dispatch()
+                for task in (seeding, refill):
+                    task.cancel()
+                await self._drain()
+                crew.cancel()
+                self.committer.close()
+                await committer
+                self._outputs.close()
+                await outputs
+        finally:
+            if timer is not None:
+                timer.cancel()
+        return await self._conclude()
+
+    def stop(self, ending: Ending) -> None:
+        """End the run: what is under way is finished and committed, nothing new begins."""
+        self.ending = self.ending or ending
+        self._wake.set()
+
+    async def _seed(self) -> None:
+        if self._standing.seeding != "closed":
+            await self._seeds.add_all(self._add_seeds, self._standing.seeding)
+            await self._frontier.close_seeding()
+        self._seeding = False
+        self._wake.set()
+
+    async def _add_seeds(self, found: list[Found], roots: set[str], progress: str) -> Added:
+        added = await self._frontier.add(found, roots, progress)
+        for root in roots:
+            self._crew.join(root)
+        self._appetite.set()
+        self._wake.set()
+        return added
+
+    async def _conclude(self) -> Ending:
+        ending = self.ending or Ending.DONE
+        if ending is Ending.PAGE_LIMIT:
+            await self._frontier.hold("page_limit")
+        await self._frontier.save_cursors(self._outputs.cursors())
+        return ending
+
+    # -- dispatch --------------------------------------------------------------------------------------
+
+    async def _dispatch(self) -> None:
+        while self.ending is None:
+            await self._take_reports()
+            leases = []
+            room = self._room()
+            if room > 0:
+                leases = await self._frontier.lease(room)
+                for lease in leases:
+                    self._open.add(lease.token)
+                    self._crew.submit(lease)
+                self._appetite.set()
+            if not leases:
+                await self._rest()
+
+    def _room(self) -> int:
+        """How many leases may be taken: workers, uncommitted visits and the page limit set the bound."""
+        room = min(
+            self._crew.free(), self._settings.engine.max_uncommitted_pages - self.committer.uncommitted
+        )
+        limit = self._settings.limits.max_pages
+        if limit is not None:
+            left = limit - self._standing.pages - self.tally.pages
+            if left <= 0 and not self._open:
+                self.stop(Ending.PAGE_LIMIT)
+            room = min(room, left - len(self._open))
+        return room
+
+    async def _rest(self) -> None:
+        """Wait until something happens or a host is due."""
+        self.outlook = outlook = await self._frontier.outlook()
+        if not outlook.queued:
+            # Only a commit can bring new work.
+            self.committer.hurry()
+        if not (outlook.queued or outlook.in_flight or self._seeding or self._reports):
+            await self._check_done()
+        pause = self._settings.frontier.sweep_seconds
+        if outlook.next_due is not None:
+            pause = min(pause, max(outlook.next_due - self._clock(), 0.0))
+        if self.ending is None and not self._reports:
+            await _wait(self._wake, pause)
+
+    async def _check_done(self) -> None:
+        if await self._frontier.is_drained():
+            self.stop(Ending.DONE)
+        else:
+            await self._frontier.sweep()
+
+    async def _refill(self) -> None:
+        """Keep windows filled, and look through the ledger now and then for hosts the schedule has lost."""
+        swept_at = self._clock()
+        while True:
+            while await self._frontier.refill():
+                self._wake.set()
+            if self._clock() - swept_at >= self._settings.frontier.sweep_seconds:
+                swept_at = self._clock()
+                await self._frontier.sweep()
+                self._crashes.extend((lease, False) for lease in await self._frontier.expired())
+                self._wake.set()
+            await _wait(self._appetite, self._settings.frontier.sweep_seconds)
+
+    # -- reports ---------------------------------------------------------------------------------------
+
+    def started(self, lease: Lease, at: float) -> None:
+        """Note a start. Only a group with a delay and several slots needs it before the fetch is over."""
+        if lease.delay and self._settings.politeness.per_host > 1:
+            self._starts.append((lease, at))
+            self._wake.set()
+
+    def reported(self, lease: Lease, report: Report) -> None:
+        """Note a finished visit."""
+        self._reports.append((lease, report))
+        self._wake.set()
+
+    def crashed(self, leases: Sequence[Lease], *, alone: bool) -> None:
+        """Note leases whose worker died."""
+        self.tally.crashes += 1
+        self._crashes.extend((lease, alone) for lease in leases)
+        self._wake.set()
+
+    async def _take_reports(self) -> None:
+        while self._starts:
+            await self._frontier.started(*self._starts.popleft())
+        while self._reports:
+            lease, report = self._reports.popleft()
+            put_back = isinstance(report.visit.outcome, Deferred)
+            await self._frontier.release(lease, report.pause, put_back=put_back)
+            if put_back:
+                self._open.discard(lease.token)
+            if not put_back or report.visit.fetches:
+                self.committer.put((lease, report.visit))
+        while self._crashes:
+            lease, alone = self._crashes.popleft()
+            poison = alone and lease.known.crashes + 1 > self._settings.frontier.max_crashes
+            self.committer.put((lease, Visit(lease.known, Crashed(alone, poison))))
+
+    def _committed(self, done: Sequence[Done], committed: Committed) -> None:
+        visits = [visit for _, visit in done]
+        self._open.difference_update(lease.token for lease, visit in done if visit.settles)
+        self.tally.take(visits, committed.lost, committed.added)
+        won = [visit for visit in visits if visit.known.request.fingerprint not in committed.lost]
+        self._crew.learn(won)
+        for visit in won:
+            if visit.root:
+                self._crew.join(visit.root)
+        if committed.records:
+            self._outputs.feed(log_entry(committed))
+        if committed.live:
+            self._appetite.set()
+        limit = self._settings.limits.max_total_bytes
+        if limit is not None and self._standing.wire_bytes + self.tally.wire_bytes >= limit:
+            self.stop(Ending.SIZE_LIMIT)
+        self._wake.set()
+
+    async def _drain(self) -> None:
+        """Let what is under way come to its end, within the grace period."""
+        deadline = self._clock() + self._settings.engine.grace_seconds
+        while self._open and self._clock() < deadline:
+            await self._take_reports()
+            self.committer.hurry()
+            if self._open:
+                await _wait(self._wake, 0.1)
+        await self._take_reports()
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    """Wait until the event is set or time has passed, and clear it. Cheaper than `wait_for`: no task, no exception."""
+    handle = asyncio.get_running_loop().call_later(seconds, event.set)
+    await event.wait()
+    handle.cancel()
+    event.clear()

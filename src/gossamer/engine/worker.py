@@ -1,0 +1,321 @@
+"""A URL's path through the crawler. START READING HERE.
+
+A lease comes in; a visit, which is everything the ledger needs to know, goes out:
+
+1. **Robots.** No rules known for the origin: the lease is spent on fetching its robots.txt, and the URL goes
+   back to its window. Forbidden: the URL is refused. Unreachable: nothing may be fetched; it waits or is held.
+2. **Fetch.** One hop. Its start is reported before the first byte goes out: the host's clock runs from there.
+3. **Judge.** A failure or a transient status is retried or settled (`policy.retry`). A redirect settles the URL and
+   queues its target (`crawl`), or moves the input on to it (`scrape`).
+4. **Extract.** Facts, links, and the record, already encoded.
+5. **Discover.** Links in scope that the ledger may not know yet.
+
+What goes wrong with a page is an outcome. What goes wrong with the crawler is raised and ends the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+
+import msgspec
+
+from gossamer.config.settings import Settings
+from gossamer.contracts import (
+    Clock,
+    CookieJar,
+    Extractor,
+    Fetcher,
+    Pause,
+    RobotsCache,
+    Ruling,
+    Unknown,
+    Unreachable,
+)
+from gossamer.engine.discover import Discoverer
+from gossamer.errors import InvalidUrl
+from gossamer.model.outcome import Deferred, Fetch, Hop, Outcome, RobotsFile, Settled, State, Visit
+from gossamer.model.page import Facts, link_to
+from gossamer.model.record import PageRecord, encode_record, instant
+from gossamer.model.request import Lease, Request
+from gossamer.model.response import FetchFailure, Response
+from gossamer.model.url import UrlPolicy, canonicalise, origin_of
+from gossamer.policy import politeness, retry
+
+_HTML = ("text/html", "application/xhtml+xml")
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_MAX_ROBOTS_REDIRECTS = 5
+_NO_RULING = Ruling(allowed=True, rule="", crawl_delay=None, version=0)
+_NO_PAUSE = Pause()
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a worker hands back for a lease: the visit for the ledger, the pause for the schedule."""
+
+    visit: Visit
+    pause: Pause
+
+
+class Worker:
+    """Visits leased URLs. Holds no state of the crawl beyond caches that can be lost."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        fetcher: Fetcher,
+        robots: RobotsCache,
+        extractor: Extractor,
+        discoverer: Discoverer,
+        cookies: CookieJar | None,
+        headers: Sequence[tuple[str, str]],
+        urls: UrlPolicy,
+        clock: Clock,
+        random: Callable[[], float],
+        *,
+        follow: bool,
+    ) -> None:
+        self._settings = settings
+        self._fetcher = fetcher
+        self._robots = robots
+        self._extractor = extractor
+        self._discoverer = discoverer
+        self._cookies = cookies
+        self._headers = tuple(headers)
+        self._urls = urls
+        self._clock = clock
+        self._random = random
+        self._follow = follow
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._fetcher.close()
+
+    async def visit(self, lease: Lease, started: Callable[[float], None]) -> Report:
+        """Do what the lease is for. `started` is called right before a first byte goes out."""
+        request = lease.request
+        url = request.target
+        ruling = await self._ruling(origin_of(url), url)
+        match ruling:
+            case Unknown():
+                return await self._visit_robots(lease, started)
+            case Unreachable(until, detail, exhausted):
+                return self._wait_for_robots(lease, until, detail, exhausted=exhausted)
+            case Ruling(allowed=False, rule=rule):
+                return _settled(lease, Settled(State.REFUSED, "robots", rule))
+            case Ruling():
+                return await self._visit_page(lease, ruling, started)
+
+    # -- 1. robots -------------------------------------------------------------------------------------
+
+    async def _ruling(self, origin: str, url: str) -> Ruling | Unknown | Unreachable:
+        if not self._settings.politeness.robots:
+            return _NO_RULING
+        ruling = self._robots.rule(origin, url)
+        if isinstance(ruling, Unknown) and await self._robots.recall(origin):
+            ruling = self._robots.rule(origin, url)
+        return ruling
+
+    async def _visit_robots(self, lease: Lease, started: Callable[[float], None]) -> Report:
+        """Spend the lease on robots.txt. It counts as a start, so the page waits for its own turn."""
+        origin = origin_of(lease.request.target)
+        answer, fetches = await self._fetch_robots(origin, lease, started)
+        now = self._clock()
+        file = self._robots.learn(origin, answer, now)
+        if isinstance(answer, FetchFailure) and answer.problem == "private_address":
+            return _settled(lease, Settled(State.REFUSED, "private_address", answer.detail))
+        last_start = max((fetch.started_at for fetch in fetches), default=0.0)
+        ruling = self._robots.rule(origin, origin + "/")
+        until = ruling.until if isinstance(ruling, Unreachable) and not ruling.exhausted else 0.0
+        crawl_delay = ruling.crawl_delay if isinstance(ruling, Ruling) else None
+        delay = politeness.group_delay(crawl_delay, self._settings.politeness)
+        robots: tuple[RobotsFile, ...] = (file,) if file is not None else ()
+        visit = Visit(lease.known, Deferred(), fetches=fetches, robots=robots)
+        return Report(visit, Pause(last_start, delay, until))
+
+    async def _fetch_robots(
+        self, origin: str, lease: Lease, started: Callable[[float], None]
+    ) -> tuple[Response | FetchFailure, tuple[Fetch, ...]]:
+        """Fetch robots.txt, following up to five redirects wherever they lead (RFC 9309, 2.3.1.2)."""
+        url = origin + "/robots.txt"
+        fetches: list[Fetch] = []
+        for _ in range(_MAX_ROBOTS_REDIRECTS + 1):
+            answer = await self._fetcher.fetch(
+                url,
+                headers=self._headers,
+                max_body_bytes=self._settings.politeness.max_robots_bytes,
+                truncate=True,
+                started=started,
+            )
+            if answer.started_at:
+                fetches.append(_fetch_row(url, lease, answer, 0, "robots"))
+            if isinstance(answer, FetchFailure) or answer.status not in _REDIRECTS:
+                return answer, tuple(fetches)
+            try:
+                url = canonicalise(answer.header("location"), url)
+            except InvalidUrl:
+                break
+        # More redirects than that, or nowhere to go: there is no robots.txt to be had.
+        return Response(url, 404, (), b"", answer.started_at, answer.elapsed, 0), tuple(fetches)
+
+    def _wait_for_robots(self, lease: Lease, until: float, detail: str, *, exhausted: bool) -> Report:
+        if exhausted:
+            return _settled(lease, Settled(State.HELD, "robots_unreachable", f"robots.txt: {detail}"))
+        return Report(Visit(lease.known, Deferred()), Pause(until=until))
+
+    # -- 2. fetch --------------------------------------------------------------------------------------
+
+    async def _visit_page(self, lease: Lease, ruling: Ruling, started: Callable[[float], None]) -> Report:
+        request = lease.request
+        url = request.target
+        answer = await self._fetcher.fetch(
+            url,
+            method=request.method,
+            headers=self._request_headers(request, url),
+            body=request.body,
+            started=started,
+        )
+        now = self._clock()
+        delay = politeness.group_delay(ruling.crawl_delay, self._settings.politeness)
+        pause = politeness.pause_after(
+            answer, delay, lease.failures, self._settings.politeness, now, self._random()
+        )
+        fetches = (_fetch_row(url, lease, answer, ruling.version, "page"),) if answer.started_at else ()
+        return Report(self._judge(lease, answer, fetches, now), pause)
+
+    def _request_headers(self, request: Request, url: str) -> Sequence[tuple[str, str]]:
+        headers = self._headers
+        if request.headers:
+            headers = (*headers, *request.headers)
+        if self._cookies is not None:
+            cookie = self._cookies.header_for(url, self._clock())
+            if cookie:
+                headers = (*headers, ("Cookie", cookie))
+        return headers
+
+    # -- 3. judge --------------------------------------------------------------------------------------
+
+    def _judge(
+        self, lease: Lease, answer: Response | FetchFailure, fetches: tuple[Fetch, ...], now: float
+    ) -> Visit:
+        known = lease.known
+        if isinstance(answer, FetchFailure):
+            outcome: Outcome = retry.decide(
+                answer, _tries(lease), self._settings.politeness, now, self._random()
+            )
+            return Visit(known, outcome, fetches=fetches)
+        if self._cookies is not None:
+            set_cookie = answer.header_all("set-cookie")
+            if set_cookie:
+                self._cookies.store(answer.url, set_cookie, now)
+        if answer.status in _REDIRECTS and answer.header("location"):
+            return self._redirect(lease, answer, fetches)
+        outcome = Settled(
+            State.FETCHED, "ok" if answer.status < 400 else f"http_{answer.status}", "", answer.status
+        )
+        if answer.status in retry.TRANSIENT_STATUSES:
+            outcome = retry.decide(answer, _tries(lease), self._settings.politeness, now, self._random())
+            if not (isinstance(outcome, Settled) and outcome.state is State.FAILED):
+                return Visit(known, outcome, fetches=fetches)
+        facts = self._extract(answer)
+        record = self._record(lease, answer, facts)
+        found = (
+            self._discoverer.links(lease.request, facts.links) if self._follow and not facts.nofollow else ()
+        )
+        return Visit(known, outcome, record, found, fetches)
+
+    def _redirect(self, lease: Lease, answer: Response, fetches: tuple[Fetch, ...]) -> Visit:
+        request = lease.request
+        chain = (*request.redirected_from, request.target)
+        location = answer.header("location")
+        try:
+            target = link_to(location, answer.url, self._urls)
+        except InvalidUrl:
+            return Visit(
+                lease.known, Settled(State.FAILED, "bad_redirect", location, answer.status), fetches=fetches
+            )
+        # Back to a URL of its own chain: once more, with the cookies that were set on the way. Twice is a loop.
+        if chain.count(target.url) > 1:
+            return Visit(
+                lease.known,
+                Settled(State.FAILED, "redirect_loop", target.url, answer.status),
+                fetches=fetches,
+            )
+        if len(chain) > self._settings.fetch.max_redirects:
+            return Visit(
+                lease.known,
+                Settled(State.FAILED, "too_many_redirects", target.url, answer.status),
+                fetches=fetches,
+            )
+        if not self._follow:
+            return Visit(lease.known, Hop(self._discoverer.hop(request, target)), fetches=fetches)
+        found, root = self._discoverer.redirect(request, target)
+        outcome = Settled(State.REDIRECTED, "redirect", target.url, answer.status)
+        return Visit(lease.known, outcome, found=(found,), fetches=fetches, root=root)
+
+    # -- 4. extract ------------------------------------------------------------------------------------
+
+    def _extract(self, answer: Response) -> Facts:
+        content_type = answer.header("content-type")
+        if not answer.body or not content_type.lower().lstrip().startswith(_HTML):
+            return Facts()
+        return self._extractor.extract(
+            answer.body,
+            content_type,
+            answer.url,
+            answer.header_all("x-robots-tag"),
+            answer.header("content-language"),
+        )
+
+    def _record(self, lease: Lease, answer: Response, facts: Facts) -> bytes:
+        if facts.noindex and self._settings.record.skip_noindex:
+            return b""
+        request = lease.request
+        record = PageRecord(
+            url=request.url,
+            final_url=answer.url,
+            status=answer.status,
+            content_type=answer.header("content-type"),
+            fetched_at=instant(answer.started_at),
+            depth=request.depth,
+            parent=request.parent,
+            title=facts.title,
+            description=facts.description,
+            language=facts.language,
+            headings=facts.headings,
+            links=[link.url for link in facts.links],
+            noindex=facts.noindex,
+            content_hash=sha256(answer.body).hexdigest(),
+            bytes=len(answer.body),
+            elapsed_ms=round(answer.elapsed * 1000),
+            attempt=lease.known.attempt + 1,
+        )
+        if request.redirected_from:
+            record.redirected_from = request.redirected_from
+        return encode_record(record)
+
+
+def _tries(lease: Lease) -> int:
+    """Return the number of this try of the same hop, from 1."""
+    hops = len(lease.request.redirected_from) if lease.request.hop else 0
+    return lease.known.attempt - hops + 1
+
+
+def _settled(lease: Lease, outcome: Settled) -> Report:
+    """Settle without a fetch: the host's clock is not touched."""
+    return Report(Visit(lease.known, outcome), _NO_PAUSE)
+
+
+def _fetch_row(url: str, lease: Lease, answer: Response | FetchFailure, robots: int, kind: str) -> Fetch:
+    problem = str(answer.problem) if isinstance(answer, FetchFailure) else ""
+    return Fetch(
+        url,
+        lease.request.host,
+        answer.started_at,
+        lease.delay,
+        answer.elapsed,
+        answer.status,
+        answer.wire_bytes,
+        problem,
+        robots,
+        kind,
+    )

@@ -1,0 +1,472 @@
+"""The scheduler of one machine, in memory. It is the specification that other schedulers are held to.
+
+Structure: a politeness group owns the windows of its hosts; a heap orders groups by the moment they may next
+start a request. A group is *ready* (in the heap), *starting* (a lease is out whose first byte has not gone,
+so the next due time is unknown), *full* (`per_host` leases open) or *idle* (no request at hand). Heap
+entries are never removed: each carries the stamp its group had, and a changed stamp voids it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+
+from gossamer.config.settings import FrontierSettings, PolitenessSettings
+from gossamer.contracts import Clock, HostInfo, Outlook, Pause, Refill, Stall
+from gossamer.model.outcome import GroupState
+from gossamer.model.request import Known, Lease
+
+_Entry = tuple[int, int, Known]
+
+
+class _Window:
+    """A host's requests at hand, best first, and those that wait for a later moment."""
+
+    __slots__ = (
+        "entries",
+        "exhausted",
+        "floor",
+        "host",
+        "later",
+        "leased",
+        "missed",
+        "refill",
+        "taken",
+        "tombstones",
+    )
+
+    def __init__(self, host: str, pages: int) -> None:
+        self.host = host
+        self.entries: list[_Entry] = []
+        self.later: list[tuple[float, int, Known]] = []
+        #: False while the ledger may hold more of this host than the window does.
+        self.exhausted = False
+        #: With more in the ledger, only requests better than this belong into the window.
+        self.floor: tuple[int, int] | None = None
+        self.refill = 0
+        #: A request was turned away while a refill was under way, which may have read too early to see it.
+        self.missed = False
+        #: Leased and not settled yet: live in the ledger, and not in the window.
+        self.leased = 0
+        #: Settled while a refill was under way: the refill may have read them as live.
+        self.tombstones: set[int] = set()
+        #: Pages fetched or being fetched, against `max_pages_per_host`.
+        self.taken = pages
+
+    def __len__(self) -> int:
+        return len(self.entries) + len(self.later)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing at hand and nothing on its way."""
+        return not (self.entries or self.later or self.leased or self.refill)
+
+    def ripen(self, now: float) -> None:
+        """Move requests whose moment has come to the others."""
+        while self.later and self.later[0][0] <= now:
+            _, seq, known = heapq.heappop(self.later)
+            heapq.heappush(self.entries, (known.request.priority, seq, known))
+
+    def put(self, known: Known, now: float) -> None:
+        if known.not_before > now:
+            heapq.heappush(self.later, (known.not_before, known.seq, known))
+        else:
+            heapq.heappush(self.entries, (known.request.priority, known.seq, known))
+
+
+class _Group:
+    """The clock of one politeness group."""
+
+    __slots__ = (
+        "delay",
+        "due",
+        "failures",
+        "in_flight",
+        "last_start",
+        "name",
+        "stamp",
+        "starting",
+        "turn",
+        "until",
+        "windows",
+    )
+
+    def __init__(self, state: GroupState, due: float, delay: float) -> None:
+        self.name = state.group
+        self.due = due
+        self.delay = delay
+        self.until = state.until
+        self.last_start = state.last_start
+        self.failures = state.failures
+        self.in_flight = 0
+        self.starting = 0
+        self.stamp = 0
+        self.windows: dict[str, _Window] = {}
+        self.turn = 0
+
+
+class MemoryScheduler:
+    """Implements `Scheduler` for one process. Not thread-safe; every call completes without waiting.
+
+    `resumed_at` is the moment a resumed job began: starts of the run before it may be unrecorded, so every
+    group first waits out a whole delay from then.
+    """
+
+    def __init__(
+        self,
+        settings: FrontierSettings,
+        politeness: PolitenessSettings,
+        clock: Clock,
+        random: Callable[[], float],
+        *,
+        max_pages_per_host: int | None = None,
+        resumed_at: float = 0.0,
+    ) -> None:
+        self._settings = settings
+        self._politeness = politeness
+        self._clock = clock
+        self._random = random
+        self._max_pages = max_pages_per_host
+        self._resumed_at = resumed_at
+        self._groups: dict[str, _Group] = {}
+        self._windows: dict[str, tuple[_Window, _Group]] = {}
+        self._heap: list[tuple[float, int, int, _Group]] = []
+        self._order = itertools.count(1)
+        self._tokens = itertools.count(1)
+        #: Every fingerprint in a window (0) or under a lease (its token).
+        self._places: dict[int, int] = {}
+        self._leases: dict[int, tuple[Lease, bool]] = {}
+        self._hungry: dict[str, None] = {}
+        #: More hosts have work than may be active: those that ran dry make room instead of being refilled.
+        self._crowded = False
+        self._stale = 0
+
+    def __repr__(self) -> str:
+        return f"<MemoryScheduler {len(self._windows)} hosts, {len(self._places)} requests, {len(self._leases)} leased>"
+
+    # -- hosts -----------------------------------------------------------------------------------------
+
+    async def missing(self, hosts: Sequence[str]) -> list[str]:
+        """Return those of `hosts` that are not scheduled and for which there is room."""
+        absent = []
+        for host in hosts:
+            found = self._windows.get(host)
+            if found is None:
+                absent.append(host)
+            elif found[0].idle:
+                # The ledger has work for a host we took for finished: whatever was missed, look again.
+                found[0].exhausted = False
+                self._hungry[host] = None
+        if len(absent) > self._settings.active_hosts - len(self._windows):
+            self._retire_idle_hosts()
+        room = max(self._settings.active_hosts - len(self._windows), 0)
+        self._crowded = len(absent) > room
+        return absent[:room]
+
+    async def activate(self, infos: Sequence[HostInfo]) -> None:
+        """Schedule hosts, empty and hungry, with the politeness state they had."""
+        for info in infos:
+            if info.host in self._windows:
+                continue
+            group = self._groups.get(info.state.group) or self._new_group(info.state)
+            window = _Window(info.host, info.pages)
+            group.windows[info.host] = window
+            self._windows[info.host] = (window, group)
+            self._hungry[info.host] = None
+
+    def _new_group(self, state: GroupState) -> _Group:
+        delay = max(state.delay, self._politeness.delay)
+        due = max(state.until, state.last_start + delay if state.last_start else 0.0)
+        if self._resumed_at:
+            due = max(due, self._resumed_at + delay)
+        group = self._groups[state.group] = _Group(state, due, delay)
+        return group
+
+    def _retire_idle_hosts(self) -> None:
+        """Forget hosts that have nothing at hand. The sweeper brings back those the ledger still has work for."""
+        now = self._clock()
+        for host, (window, group) in list(self._windows.items()):
+            if window.idle:
+                del self._windows[host], group.windows[host]
+                self._hungry.pop(host, None)
+        for group in [g for g in self._groups.values() if not g.windows and g.due <= now]:
+            del self._groups[group.name]
+
+    # -- filling ---------------------------------------------------------------------------------------
+
+    async def offer(self, known: Sequence[Known]) -> int:
+        """Put freshly committed requests into the windows that have room for them."""
+        now = self._clock()
+        fitted = 0
+        touched: dict[str, _Group] = {}
+        for item in known:
+            found = self._windows.get(item.request.host)
+            if found is None:
+                continue
+            window, group = found
+            if self._place(window, item, now):
+                fitted += 1
+                touched[group.name] = group
+        for group in touched.values():
+            self._reschedule(group)
+        return fitted
+
+    def _place(self, window: _Window, known: Known, now: float) -> bool:
+        fingerprint = known.request.fingerprint
+        if fingerprint in self._places:
+            return False
+        key = (known.request.priority, known.seq)
+        if window.floor is not None and key > window.floor:
+            window.missed = True
+            return False
+        if len(window) >= self._settings.window_urls:
+            window.floor = key
+            window.exhausted = False
+            window.missed = True
+            return False
+        window.put(known, now)
+        self._places[fingerprint] = 0
+        return True
+
+    async def hungry(self, limit: int) -> list[Refill]:
+        """Return refills for hosts whose windows ran low; each must be answered by `push`."""
+        refills: list[Refill] = []
+        for host in list(itertools.islice(self._hungry, limit)):
+            del self._hungry[host]
+            window, _ = self._windows[host]
+            window.refill = next(self._tokens)
+            window.missed = False
+            window.tombstones.clear()
+            # The ledger also returns what is at hand or leased: ask for that much more.
+            limit = self._settings.window_urls + len(window) + window.leased
+            refills.append(Refill(host, window.refill, limit))
+        return refills
+
+    async def push(self, refill: Refill, known: Sequence[Known]) -> int:
+        """Fill a window. Fewer than `refill.limit` means the ledger has no more for this host now."""
+        found = self._windows.get(refill.host)
+        if found is None or found[0].refill != refill.token:
+            self._stale += 1
+            return 0
+        window, group = found
+        now = self._clock()
+        placed = 0
+        window.exhausted = len(known) < refill.limit and not window.missed
+        window.floor = None
+        for item in known:
+            fingerprint = item.request.fingerprint
+            if fingerprint in window.tombstones:
+                # Settled since, or settled and queued again: only the ledger can tell.
+                window.exhausted = False
+                continue
+            if fingerprint in self._places:
+                continue
+            window.put(item, now)
+            self._places[fingerprint] = 0
+            placed += 1
+        if len(known) >= refill.limit:
+            last = known[-1]
+            window.floor = (last.request.priority, last.seq)
+        window.refill = 0
+        window.tombstones.clear()
+        self._note_hunger(window)
+        self._reschedule(group)
+        return placed
+
+    # -- leasing ---------------------------------------------------------------------------------------
+
+    async def lease(self, limit: int) -> list[Lease]:
+        """Lease up to `limit` due requests."""
+        now = self._clock()
+        leases: list[Lease] = []
+        heap = self._heap
+        while heap and heap[0][0] <= now and len(leases) < limit:
+            _, _, stamp, group = heapq.heappop(heap)
+            if stamp != group.stamp:
+                continue
+            lease = self._lease_from(group, now)
+            if lease is not None:
+                leases.append(lease)
+            self._reschedule(group)
+        return leases
+
+    def _lease_from(self, group: _Group, now: float) -> Lease | None:
+        """Take the best request of the group's hosts in turn."""
+        windows = list(group.windows.values()) if len(group.windows) > 1 else group.windows.values()
+        for window in _rotate(windows, group.turn):
+            window.ripen(now)
+            if not window.entries or self._is_full(window):
+                continue
+            _, _, known = heapq.heappop(window.entries)
+            token = next(self._tokens)
+            lease = Lease(known, token, now + self._settings.lease_seconds, group.delay, group.failures)
+            self._places[known.request.fingerprint] = token
+            self._leases[token] = (lease, True)
+            window.taken += 1
+            window.leased += 1
+            group.in_flight += 1
+            group.turn += 1
+            # Round robin between groups without a delay: the one served last is due last.
+            group.due = max(group.due, now)
+            if group.delay > 0:
+                group.starting = token
+            self._note_hunger(window)
+            return lease
+        return None
+
+    def _is_full(self, window: _Window) -> bool:
+        return self._max_pages is not None and window.taken >= self._max_pages
+
+    def _note_hunger(self, window: _Window) -> None:
+        low = self._settings.window_urls // 4
+        if not (window.exhausted or window.refill or self._crowded) and len(window) <= low:
+            self._hungry[window.host] = None
+
+    async def started(self, lease: Lease, at: float) -> None:
+        """Note that the first byte is about to go out."""
+        held = self._leases.get(lease.token)
+        if held is None or not held[1]:
+            self._stale += 1
+            return
+        _, group = self._windows[lease.request.host]
+        self._start(group, at)
+        if group.starting == lease.token:
+            group.starting = 0
+        self._reschedule(group)
+
+    def _start(self, group: _Group, at: float) -> None:
+        group.last_start = max(group.last_start, at)
+        jitter = 1.0 + self._politeness.jitter * self._random()
+        group.due = max(group.due, at + group.delay * jitter)
+
+    async def release(self, lease: Lease, pause: Pause, *, put_back: bool = False) -> None:
+        """Free the host's slot and set when it is due."""
+        held = self._leases.get(lease.token)
+        if held is None or not held[1]:
+            self._stale += 1
+            return
+        window, group = self._windows[lease.request.host]
+        group.in_flight -= 1
+        if group.starting == lease.token:
+            group.starting = 0
+        self._apply(group, pause)
+        if put_back:
+            del self._leases[lease.token]
+            window.taken -= 1
+            window.leased -= 1
+            window.put(lease.known, self._clock())
+            self._places[lease.request.fingerprint] = 0
+        else:
+            self._leases[lease.token] = (lease, False)
+        self._reschedule(group)
+
+    def _apply(self, group: _Group, pause: Pause) -> None:
+        if pause.delay is not None:
+            group.delay = pause.delay
+        if pause.started_at:
+            self._start(group, pause.started_at)
+        group.until = max(group.until, pause.until)
+        group.due = max(group.due, group.until)
+        if pause.failed is not None:
+            group.failures = group.failures + 1 if pause.failed else 0
+
+    async def settle(self, leases: Sequence[Lease], recorded: frozenset[int] = frozenset()) -> None:
+        """Forget requests after their commit."""
+        for lease in leases:
+            if lease.token not in self._leases:
+                self._stale += 1
+                continue
+            _, is_open = self._leases.pop(lease.token)
+            fingerprint = lease.request.fingerprint
+            self._places.pop(fingerprint, None)
+            window, group = self._windows[lease.request.host]
+            window.leased -= 1
+            if window.refill:
+                window.tombstones.add(fingerprint)
+            if fingerprint not in recorded:
+                window.taken -= 1
+            if is_open:
+                group.in_flight -= 1
+                group.starting = 0 if group.starting == lease.token else group.starting
+            if is_open or self._max_pages is not None:
+                self._reschedule(group)
+
+    async def expired(self) -> list[Lease]:
+        """Return leases past their expiry, which are thereby taken from their holders."""
+        now = self._clock()
+        # A released lease waits for its commit and belongs to the committer, however long that takes.
+        lost = [lease for lease, is_open in self._leases.values() if is_open and lease.expires_at <= now]
+        for lease in lost:
+            await self.settle([lease])
+        return lost
+
+    async def stalled(self, horizon: float) -> list[Stall]:
+        """Unschedule hosts that cannot be leased before `horizon` or have used up their pages, with nothing leased."""
+        stalls = []
+        for host, (window, group) in list(self._windows.items()):
+            if window.leased or window.refill or not len(window):
+                continue
+            if self._is_full(window):
+                stalls.append(Stall(host, "host_limit"))
+            elif group.due > horizon:
+                stalls.append(Stall(host, "wait_too_long"))
+        for stall in stalls:
+            self._drop(stall.host)
+        return stalls
+
+    def _drop(self, host: str) -> None:
+        window, group = self._windows.pop(host)
+        del group.windows[host]
+        self._hungry.pop(host, None)
+        for *_, known in (*window.entries, *window.later):
+            del self._places[known.request.fingerprint]
+        self._reschedule(group)
+
+    # -- answers ---------------------------------------------------------------------------------------
+
+    def _reschedule(self, group: _Group) -> None:
+        """Void the group's place in the heap and give it a new one if it could lease at some moment."""
+        group.stamp += 1
+        if group.starting or group.in_flight >= self._politeness.per_host:
+            return
+        ready = None
+        for window in group.windows.values():
+            if self._is_full(window):
+                continue
+            if window.entries:
+                ready = 0.0
+                break
+            if window.later and (ready is None or window.later[0][0] < ready):
+                ready = window.later[0][0]
+        if ready is not None:
+            heapq.heappush(self._heap, (max(group.due, ready), next(self._order), group.stamp, group))
+
+    async def group_states(self, hosts: Iterable[str]) -> list[GroupState]:
+        """Return what of the groups' clocks must survive a restart."""
+        groups = {
+            group.name: group
+            for host in hosts
+            if host in self._windows
+            for group in (self._windows[host][1],)
+        }
+        return [GroupState(g.name, g.last_start, g.delay, g.until, g.failures) for g in groups.values()]
+
+    async def outlook(self) -> Outlook:
+        """Describe what waits and until when."""
+        while self._heap and self._heap[0][2] != self._heap[0][3].stamp:
+            heapq.heappop(self._heap)
+        return Outlook(
+            queued=len(self._places) - len(self._leases),
+            in_flight=len(self._leases),
+            hosts=len(self._windows),
+            next_due=self._heap[0][0] if self._heap else None,
+            stale=self._stale,
+        )
+
+
+def _rotate(windows: Iterable[_Window], turn: int) -> Iterable[_Window]:
+    if not isinstance(windows, list):
+        return windows
+    start = turn % len(windows)
+    return windows[start:] + windows[:start]

@@ -1,0 +1,330 @@
+"""The ledger of one machine: a SQLite file with one writer, on a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import zstandard
+
+from gossamer.contracts import Added, Clock, Failpoint, HostInfo, LogEntry, no_failpoint
+from gossamer.frontier.sqlite_schema import connect, explained
+from gossamer.frontier.sqlite_urls import UrlTable
+from gossamer.model.outcome import Batch, Committed, Cursor, Found, GroupState, RobotsFile, State, Visit
+from gossamer.model.request import Known
+
+T = TypeVar("T")
+
+
+class SqliteLedger:
+    """Implements `Ledger` on one file. Every call runs on the ledger's own thread, in order."""
+
+    def __init__(self, path: Path, clock: Clock, failpoint: Failpoint = no_failpoint) -> None:
+        self._path = path
+        self._clock = clock
+        self._failpoint = failpoint
+        self._db = connect(path)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ledger")
+        self._urls = UrlTable(self._db)
+        self._compressor = zstandard.ZstdCompressor(level=1)
+        self._decompressor = zstandard.ZstdDecompressor()
+
+    def __repr__(self) -> str:
+        return f"<SqliteLedger {self._path}>"
+
+    async def _call(self, work: Callable[[], T]) -> T:
+        """Run `work` on the ledger's thread. A cancelled caller waits for it: a commit is never abandoned half-known."""
+
+        def explained_work() -> T:
+            with explained(self._path):
+                return work()
+
+        future = asyncio.get_running_loop().run_in_executor(self._thread, explained_work)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            await asyncio.wait([future])
+            raise
+
+    @contextmanager
+    def _transaction(self, name: str) -> Iterator[None]:
+        self._failpoint(f"{name}:before")
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._failpoint(f"{name}:written")
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            self._urls.forget_unsaved()
+            raise
+        self._failpoint(f"{name}:done")
+
+    # -- adding ----------------------------------------------------------------------------------------
+
+    async def add(self, found: Sequence[Found], *, roots: Iterable[str] = (), progress: str = "") -> Added:
+        """Accept URLs, and in the same transaction the scope roots and the note how far seeding has come."""
+        return await self._call(lambda: self._add(found, list(roots), progress))
+
+    def _add(self, found: Sequence[Found], roots: list[str], progress: str) -> Added:
+        with self._transaction("add"):
+            new, live = self._urls.insert([(item, None) for item in found])
+            self._add_roots(roots)
+            if progress:
+                self._set_meta("seeding", progress)
+            self._urls.save_counts()
+        return Added(new, live)
+
+    def _add_roots(self, roots: Iterable[str]) -> None:
+        self._db.executemany("INSERT OR IGNORE INTO roots VALUES (?)", [(root,) for root in roots])
+
+    async def close_seeding(self) -> None:
+        """Note that every seed has been added."""
+        await self.set_meta("seeding", "closed")
+
+    async def hold(self, reason: str, host: str = "") -> int:
+        """Move all queued URLs (of one host) to held."""
+
+        def work() -> int:
+            with self._transaction("hold"):
+                held = self._urls.hold(reason, host)
+                self._urls.save_counts()
+            return held
+
+        return await self._call(work)
+
+    async def revive(self, condition: str, parameters: Sequence[object] = ()) -> int:
+        """Queue URLs again that are held, refused or failed and match an SQL condition on the URL's row."""
+
+        def work() -> int:
+            with self._transaction("revive"):
+                revived = self._urls.revive(condition, parameters)
+                self._urls.save_counts()
+            return revived
+
+        return await self._call(work)
+
+    # -- committing ------------------------------------------------------------------------------------
+
+    async def commit(self, batch: Batch) -> Committed:
+        """Write outcomes, records, new URLs and the fetch log of a batch, or nothing of it."""
+        return await self._call(lambda: self._commit(batch))
+
+    def _commit(self, batch: Batch) -> Committed:
+        with self._transaction("commit"):
+            known = self._db.execute("SELECT position, lost FROM log WHERE batch = ?", (batch.id,)).fetchone()
+            if known is None:
+                return self._apply(batch)
+        return Committed(known[0], frozenset(msgspec.msgpack.decode(known[1])), [], repeated=True)
+
+    def _apply(self, batch: Batch) -> Committed:
+        winners, lost, live = self._urls.settle(batch.visits, batch.at)
+        found = [(item, visit.known.request.fingerprint) for visit in winners for item in visit.found]
+        added, waiting = self._urls.insert(found)
+        self._write_fetches(batch.visits)
+        self._write_robots(batch.visits)
+        self._write_groups(batch.groups)
+        self._write_cursors(batch.cursors)
+        self._add_roots(visit.root for visit in winners if visit.root)
+        records = [visit.record for visit in winners if visit.record]
+        lines = b"\n".join([*records, b""]) if records else b""
+        position = self._write_log(batch, len(records), lines, lost)
+        self._urls.count_pages([visit.known.request for visit in winners if visit.record])
+        self._urls.save_counts()
+        return Committed(position, lost, live + waiting, added, len(records), lines)
+
+    def _write_log(self, batch: Batch, records: int, lines: bytes, lost: frozenset[int]) -> int:
+        data = self._compressor.compress(lines) if lines else None
+        self._total("records", records)
+        row = self._db.execute(
+            "INSERT INTO log(batch, committed_at, records, data, lost) VALUES (?, ?, ?, ?, ?)",
+            (batch.id, batch.at, records, data, msgspec.msgpack.encode(list(lost))),
+        )
+        assert row.lastrowid is not None
+        return row.lastrowid
+
+    def _write_fetches(self, visits: Sequence[Visit]) -> None:
+        rows = []
+        for visit in visits:
+            request = visit.known.request
+            for fetch in visit.fetches:
+                page = fetch.kind == "page"
+                rows.append(
+                    (
+                        request.fingerprint if page else None,
+                        None if page and fetch.url == request.url else fetch.url,
+                        fetch.group,
+                        fetch.kind,
+                        visit.known.attempt,
+                        fetch.started_at,
+                        fetch.delay,
+                        fetch.elapsed,
+                        fetch.status,
+                        fetch.wire_bytes,
+                        fetch.problem,
+                        fetch.robots,
+                    )
+                )
+        self._db.executemany(
+            "INSERT INTO fetches(fp, url, grp, kind, attempt, started_at, delay, elapsed, status, wire_bytes, problem, robots)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            rows,
+        )
+        self._total("fetches", len(rows))
+        self._total("wire_bytes", sum(row[9] for row in rows))
+
+    def _write_robots(self, visits: Sequence[Visit]) -> None:
+        files = [file for visit in visits for file in visit.robots]
+        self._db.executemany(
+            "INSERT OR IGNORE INTO robots(origin, fetched_at, status, version, body) VALUES (?, ?, ?, ?, ?)",
+            [(f.origin, f.fetched_at, f.status, f.version, self._compressor.compress(f.body)) for f in files],
+        )
+
+    def _write_groups(self, groups: Sequence[GroupState]) -> None:
+        self._db.executemany(
+            "INSERT OR REPLACE INTO groups(grp, last_start, delay, until, failures) VALUES (?, ?, ?, ?, ?)",
+            [(g.group, g.last_start, g.delay, g.until, g.failures) for g in groups],
+        )
+
+    def _total(self, name: str, more: int) -> None:
+        if more:
+            self._db.execute(
+                "INSERT INTO totals VALUES (?, ?) ON CONFLICT(name) DO UPDATE SET n = n + excluded.n",
+                (name, more),
+            )
+
+    # -- answers ---------------------------------------------------------------------------------------
+
+    async def take(self, host: str, limit: int, now: float) -> list[Known]:
+        """Return the host's next live requests, due ones first, then by priority and age."""
+        return await self._call(lambda: self._urls.take(host, limit, now))
+
+    async def hosts(self, after: int, limit: int) -> tuple[list[str], int]:
+        """Return hosts that have live URLs, and the key to pass as `after` next time; 0 begins anew."""
+        return await self._call(lambda: self._urls.live_hosts(after, limit))
+
+    async def host_info(self, hosts: Sequence[str]) -> list[HostInfo]:
+        """Return page counts and persisted politeness state of hosts."""
+        return await self._call(lambda: [self._host_info(host) for host in hosts])
+
+    def _host_info(self, host: str) -> HostInfo:
+        row = self._db.execute(
+            "SELECT pages, hosts.grp, last_start, delay, until, failures"
+            " FROM hosts LEFT JOIN groups ON groups.grp = hosts.grp WHERE host = ?",
+            (host,),
+        ).fetchone()
+        if row is None or row[2] is None:
+            return HostInfo(host, row[0] if row else 0, GroupState(host))
+        return HostInfo(host, row[0], GroupState(*row[1:]))
+
+    async def is_drained(self) -> bool:
+        """Say whether seeding is closed and no live URL is left: the job is done."""
+
+        def work() -> bool:
+            open_work = self._db.execute("SELECT 1 FROM urls WHERE state = 0 LIMIT 1").fetchone()
+            return open_work is None and self._get_meta("seeding") == "closed"
+
+        return await self._call(work)
+
+    async def robots(self, origin: str) -> RobotsFile | None:
+        """Return the newest robots.txt stored for an origin."""
+
+        def work() -> RobotsFile | None:
+            row = self._db.execute(
+                "SELECT origin, fetched_at, status, body, version FROM robots WHERE origin = ? ORDER BY fetched_at DESC",
+                (origin,),
+            ).fetchone()
+            if row is None:
+                return None
+            return RobotsFile(row[0], row[1], row[2], self._decompressor.decompress(row[3]), row[4])
+
+        return await self._call(work)
+
+    async def log(self, after: int, limit: int) -> list[LogEntry]:
+        """Return batches of the record log behind a position."""
+
+        def work() -> list[LogEntry]:
+            rows = self._db.execute(
+                "SELECT position, records, data FROM log WHERE position > ? AND records > 0 ORDER BY position LIMIT ?",
+                (after, limit),
+            ).fetchall()
+            return [LogEntry(p, n, self._decompressor.decompress(data)) for p, n, data in rows]
+
+        return await self._call(work)
+
+    async def cursors(self) -> list[Cursor]:
+        """Return the outputs and how far each has come."""
+
+        def work() -> list[Cursor]:
+            rows = self._db.execute('SELECT output, position, "offset", records FROM cursors').fetchall()
+            return [Cursor(*row) for row in rows]
+
+        return await self._call(work)
+
+    async def save_cursors(self, cursors: Sequence[Cursor]) -> None:
+        """Store how far outputs have come, after their bytes are safe on disk."""
+
+        def work() -> None:
+            with self._transaction("cursor"):
+                self._write_cursors(cursors)
+
+        await self._call(work)
+
+    def _write_cursors(self, cursors: Sequence[Cursor]) -> None:
+        self._db.executemany(
+            'INSERT OR REPLACE INTO cursors(output, position, "offset", records) VALUES (?, ?, ?, ?)',
+            [(c.output, c.position, c.offset, c.records) for c in cursors],
+        )
+
+    async def roots(self) -> list[str]:
+        """Return every scope root: those of the seeds, and of their redirects."""
+        return await self._call(lambda: [row[0] for row in self._db.execute("SELECT root FROM roots")])
+
+    async def counts(self) -> Counter[tuple[State, str]]:
+        """Return the number of URLs by state and reason."""
+
+        def work() -> Counter[tuple[State, str]]:
+            rows = self._db.execute("SELECT state, reason, n FROM counts WHERE n > 0")
+            return Counter({(State(state), reason): n for state, reason, n in rows})
+
+        return await self._call(work)
+
+    async def totals(self) -> dict[str, int]:
+        """Return the running totals: records, fetches, wire_bytes."""
+        return await self._call(lambda: dict(self._db.execute("SELECT name, n FROM totals").fetchall()))
+
+    async def get_meta(self, key: str) -> str:
+        """Return a note about the job, or an empty string."""
+        return await self._call(lambda: self._get_meta(key))
+
+    async def set_meta(self, key: str, value: str) -> None:
+        """Store a note about the job."""
+        await self._call(lambda: self._set_meta(key, value))
+
+    def _get_meta(self, key: str) -> str:
+        row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return row[0] if row else ""
+
+    def _set_meta(self, key: str, value: str) -> None:
+        self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+
+    async def close(self) -> None:
+        """Finish what is being written and let go of the file."""
+
+        def work() -> None:
+            # A closed job is one file: it can be copied or mailed as it is. Where that fails, for want of room,
+            # what is in the WAL is safe there, and the error that ended the run must not be hidden.
+            with suppress(sqlite3.Error):
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._db.close()
+
+        await self._call(work)
+        self._thread.shutdown()

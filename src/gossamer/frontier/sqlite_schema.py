@@ -1,0 +1,166 @@
+"""The schema of a job's SQLite ledger, its versions, and how a file is opened."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gossamer.errors import LedgerFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: One script per version; a ledger of version n runs scripts n+1 and on. Never edit a released one.
+MIGRATIONS = (
+    """
+    CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+
+    CREATE TABLE hosts(
+        id INTEGER PRIMARY KEY,
+        host TEXT NOT NULL UNIQUE,
+        grp TEXT NOT NULL,
+        pages INTEGER NOT NULL DEFAULT 0
+    );
+
+    -- seq is the order of discovery. The fingerprint index is small and random, the table only grows at
+    -- its end: ten million URLs stay fast to add. parent is the fingerprint of the page it was found on.
+    CREATE TABLE urls(
+        seq INTEGER PRIMARY KEY,
+        fp INTEGER NOT NULL,
+        host INTEGER NOT NULL,
+        url TEXT NOT NULL,
+        state INTEGER NOT NULL,
+        reason TEXT NOT NULL DEFAULT '',
+        detail TEXT,
+        priority INTEGER NOT NULL,
+        depth INTEGER NOT NULL,
+        parent INTEGER,
+        source TEXT NOT NULL,
+        attempt INTEGER NOT NULL DEFAULT 0,
+        crashes INTEGER NOT NULL DEFAULT 0,
+        not_before REAL NOT NULL DEFAULT 0,
+        status INTEGER,
+        settled_at REAL,
+        request BLOB,
+        etag TEXT,
+        last_modified TEXT,
+        visit INTEGER NOT NULL DEFAULT 1,
+        next_visit REAL
+    );
+    CREATE UNIQUE INDEX urls_fp ON urls(fp);
+    CREATE INDEX urls_live ON urls(host, priority) WHERE state = 0;
+
+    CREATE TABLE counts(
+        state INTEGER NOT NULL, reason TEXT NOT NULL, n INTEGER NOT NULL,
+        PRIMARY KEY(state, reason)
+    ) WITHOUT ROWID;
+    CREATE TABLE totals(name TEXT PRIMARY KEY, n INTEGER NOT NULL) WITHOUT ROWID;
+    CREATE TABLE roots(root TEXT PRIMARY KEY) WITHOUT ROWID;
+
+    CREATE TABLE groups(
+        grp TEXT PRIMARY KEY, last_start REAL NOT NULL, delay REAL NOT NULL,
+        until REAL NOT NULL, failures INTEGER NOT NULL
+    ) WITHOUT ROWID;
+
+    CREATE TABLE fetches(
+        id INTEGER PRIMARY KEY,
+        fp INTEGER,
+        url TEXT,
+        grp TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        attempt INTEGER NOT NULL,
+        started_at REAL NOT NULL,
+        delay REAL NOT NULL,
+        elapsed REAL NOT NULL,
+        status INTEGER NOT NULL,
+        wire_bytes INTEGER NOT NULL,
+        problem TEXT NOT NULL,
+        robots INTEGER NOT NULL
+    );
+    CREATE TABLE robots(
+        origin TEXT NOT NULL, fetched_at REAL NOT NULL, status INTEGER NOT NULL,
+        version INTEGER NOT NULL, body BLOB NOT NULL,
+        PRIMARY KEY(origin, fetched_at)
+    );
+
+    -- The record log: one row a commit, its records as one zstd frame of JSON lines. `lost` is what the
+    -- commit answered, so that the same batch sent again gets the same answer.
+    CREATE TABLE log(
+        position INTEGER PRIMARY KEY,
+        batch TEXT NOT NULL UNIQUE,
+        committed_at REAL NOT NULL,
+        records INTEGER NOT NULL,
+        data BLOB,
+        lost BLOB NOT NULL
+    );
+    CREATE TABLE cursors(
+        output TEXT PRIMARY KEY, position INTEGER NOT NULL, "offset" INTEGER NOT NULL, records INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    """,
+)
+
+VERSION = len(MIGRATIONS)
+
+
+def connect(path: Path, *, cache_bytes: int = 64 << 20) -> sqlite3.Connection:
+    """Open a ledger for writing, making or upgrading it as needed."""
+    with explained(path):
+        db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
+        db.execute("PRAGMA journal_mode=WAL")
+        # FULL: a commit is on the disk before it counts. One fsync per batch is cheap, and power may fail.
+        db.execute("PRAGMA synchronous=FULL")
+        db.execute(f"PRAGMA cache_size=-{cache_bytes // 1024}")
+        db.execute("PRAGMA temp_store=MEMORY")
+        _migrate(db, path)
+        return db
+
+
+def connect_readonly(path: Path) -> sqlite3.Connection:
+    """Open a ledger for questions, also while a crawl writes it."""
+    with explained(path):
+        db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)
+        db.execute("PRAGMA query_only=ON")
+        version = _version(db)
+        if version != VERSION:
+            raise LedgerFailed(f"{path} has ledger version {version}, this Gossamer reads {VERSION}")
+        return db
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into one line that says what to do."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        text = str(error)
+        if "full" in text or "disk I/O" in text:
+            raise LedgerFailed(
+                f"the ledger {path} could not be written ({text}): make room, then run the same command to resume"
+            ) from error
+        if "readonly" in text or "unable to open" in text:
+            raise LedgerFailed(
+                f"the ledger {path} cannot be opened for writing ({text}): check its folder"
+            ) from error
+        if "locked" in text:
+            raise LedgerFailed(f"the ledger {path} is locked by another program") from error
+        if "malformed" in text or "not a database" in text or "no such table" in text:
+            raise LedgerFailed(
+                f"the ledger {path} is damaged ({text}): restore it from a copy, or start over with --fresh"
+            ) from error
+        raise LedgerFailed(f"the ledger {path} failed: {text}") from error
+
+
+def _version(db: sqlite3.Connection) -> int:
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _migrate(db: sqlite3.Connection, path: Path) -> None:
+    version = _version(db)
+    if version > VERSION:
+        raise LedgerFailed(
+            f"{path} was made by a newer Gossamer (ledger version {version}, known: {VERSION})"
+        )
+    for number in range(version, VERSION):
+        db.executescript(f"BEGIN IMMEDIATE;{MIGRATIONS[number]};PRAGMA user_version={number + 1};COMMIT;")

@@ -1,0 +1,357 @@
+"""The table of URLs in a SQLite ledger: accept, improve, settle, hold and revive. Runs inside the caller's transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from gossamer.model.outcome import Crashed, Deferred, Found, Hop, Retry, Settled, State, Visit
+from gossamer.model.request import Known, Request, Source
+
+_QUEUED = int(State.QUEUED)
+_MAX_DETAIL = 500
+_MAX_CACHED_HOSTS = 50_000
+
+_TAKE = """
+    SELECT u.seq, u.fp, u.url, u.priority, u.depth, p.url, u.source, u.attempt, u.crashes, u.not_before,
+           u.request, u.etag, u.last_modified, u.visit
+    FROM urls u LEFT JOIN urls p ON p.fp = u.parent
+    WHERE u.state = 0 AND u.host = ? AND u.not_before {due} ?
+    ORDER BY u.priority, u.seq LIMIT ?
+"""
+_LIVE_HOSTS = """
+    WITH RECURSIVE live(id) AS (
+        SELECT min(host) FROM urls WHERE state = 0 AND host > :after
+        UNION ALL
+        SELECT (SELECT min(host) FROM urls WHERE state = 0 AND host > live.id) FROM live WHERE live.id IS NOT NULL
+        LIMIT :limit
+    )
+    SELECT live.id, hosts.host FROM live JOIN hosts ON hosts.id = live.id
+"""
+
+
+class _Extras(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What few requests have: everything of a Request that has no column. Most rows store none."""
+
+    method: str = "GET"
+    body: bytes = b""
+    headers: tuple[tuple[str, str], ...] = ()
+    route: str = ""
+    fetcher: str = "http"
+    metadata: dict[str, str] = {}
+    redirected_from: tuple[str, ...] = ()
+    hop: str = ""
+
+
+_NO_EXTRAS = _Extras()
+_encode = msgspec.msgpack.Encoder().encode
+_decode_extras = msgspec.msgpack.Decoder(_Extras).decode
+
+
+class _Row(NamedTuple):
+    """What deciding about a URL that is already in the table needs."""
+
+    seq: int
+    state: int
+    reason: str
+    depth: int
+    priority: int
+    attempt: int
+
+
+class UrlTable:
+    """Reads and writes `urls`, `hosts` and `counts`. Its caches follow the transaction: see `forget_unsaved`."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._next_seq = 0
+        self._host_ids: dict[str, int] = {}
+        self._deltas: Counter[tuple[int, str]] = Counter()
+        self.forget_unsaved()
+
+    def forget_unsaved(self) -> None:
+        """Drop what was learnt in a transaction that is rolled back."""
+        self._deltas.clear()
+        self._host_ids.clear()
+        self._next_seq = self._db.execute("SELECT coalesce(max(seq), 0) + 1 FROM urls").fetchone()[0]
+
+    def save_counts(self) -> None:
+        """Write the changed numbers of URLs by state and reason; called last in every transaction."""
+        self._db.executemany(
+            "INSERT INTO counts VALUES (?, ?, ?) ON CONFLICT(state, reason) DO UPDATE SET n = n + excluded.n",
+            [(state, reason, n) for (state, reason), n in self._deltas.items() if n],
+        )
+        self._deltas.clear()
+
+    def _move(self, before: tuple[int, str] | None, after: tuple[int, str], n: int = 1) -> None:
+        if before is not None:
+            self._deltas[before] -= n
+        self._deltas[after] += n
+
+    def _host_id(self, host: str) -> int:
+        known = self._host_ids.get(host)
+        if known is not None:
+            return known
+        row = self._db.execute("SELECT id FROM hosts WHERE host = ?", (host,)).fetchone()
+        if row is None:
+            made = self._db.execute("INSERT INTO hosts(host, grp) VALUES (?, ?)", (host, host)).lastrowid
+            assert made is not None
+            row = (made,)
+        if len(self._host_ids) >= _MAX_CACHED_HOSTS:
+            self._host_ids.clear()
+        self._host_ids[host] = row[0]
+        return int(row[0])
+
+    def count_pages(self, requests: Iterable[Request]) -> None:
+        """Count page records towards their hosts."""
+        pages = Counter(request.host for request in requests)
+        rows = [(n, self._host_id(host)) for host, n in pages.items()]
+        self._db.executemany("UPDATE hosts SET pages = pages + ? WHERE id = ?", rows)
+
+    def _rows(self, fingerprints: Sequence[int]) -> dict[int, _Row]:
+        """Look URLs up by fingerprint, in chunks of one size so that the statement is prepared once."""
+        rows: dict[int, _Row] = {}
+        for start in range(0, len(fingerprints), 100):
+            chunk = list(fingerprints[start : start + 100])
+            chunk += [chunk[-1]] * (100 - len(chunk))
+            marks = ",".join("?" * 100)
+            sql = f"SELECT fp, seq, state, reason, depth, priority, attempt FROM urls WHERE fp IN ({marks})"  # noqa: S608 - only marks
+            for fp, *rest in self._db.execute(sql, chunk):
+                rows[fp] = _Row(*rest)
+        return rows
+
+    # -- accepting -------------------------------------------------------------------------------------
+
+    def insert(self, found: Sequence[tuple[Found, int | None]]) -> tuple[int, list[Known]]:
+        """Accept what is new and improve what is known; returns the number of new URLs and all that now wait."""
+        best: dict[int, tuple[Found, int | None]] = {}
+        for item in found:
+            fingerprint = item[0].request.fingerprint
+            rival = best.get(fingerprint)
+            if rival is None or _rank(item[0]) < _rank(rival[0]):
+                best[fingerprint] = item
+        existing = self._rows(sorted(best))
+        new = [item for fp, item in best.items() if fp not in existing]
+        live = self._insert_new(new)
+        for fp, row in existing.items():
+            live += self._improve(row, *best[fp])
+        return len(new), live
+
+    def _insert_new(self, new: Sequence[tuple[Found, int | None]]) -> list[Known]:
+        rows, live = [], []
+        # In the order of finding: it decides between URLs of equal priority.
+        for found, parent in new:
+            request = found.request
+            state = State.REFUSED if found.refusal else State.QUEUED
+            seq = self._next_seq
+            self._next_seq += 1
+            rows.append(
+                (
+                    seq,
+                    request.fingerprint,
+                    self._host_id(request.host),
+                    request.url,
+                    int(state),
+                    found.refusal,
+                    request.priority,
+                    request.depth,
+                    parent,
+                    request.source,
+                    _extras(request),
+                )
+            )
+            self._move(None, (int(state), found.refusal))
+            if not found.refusal:
+                live.append(Known(request, seq))
+        self._db.executemany(
+            "INSERT INTO urls(seq, fp, host, url, state, reason, priority, depth, parent, source, request)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            rows,
+        )
+        return live
+
+    def _improve(self, row: _Row, found: Found, parent: int | None) -> list[Known]:
+        request = found.request
+        if row.state == State.REDIRECTED and request.url in request.redirected_from:
+            return [self._reopen(row, request)]
+        better = request.depth < row.depth or request.priority < row.priority
+        if not better or row.state not in {State.QUEUED, State.REFUSED, State.HELD}:
+            return []
+        reopened = row.state == State.REFUSED and row.reason == "depth" and not found.refusal
+        state, reason = (_QUEUED, "") if reopened else (row.state, row.reason)
+        self._db.execute(
+            "UPDATE urls SET depth = min(depth, ?), priority = min(priority, ?), parent = ?, state = ?, reason = ? WHERE seq = ?",
+            (request.depth, request.priority, parent, state, reason, row.seq),
+        )
+        if reopened:
+            self._move((row.state, row.reason), (state, reason))
+        return [Known(request, row.seq, row.attempt)] if reopened else []
+
+    def _reopen(self, row: _Row, request: Request) -> Known:
+        """Queue a URL once more that its own chain of redirects led back to, now with the cookies set."""
+        self._db.execute(
+            "UPDATE urls SET state = 0, reason = '', request = ?, attempt = attempt + 1, visit = visit + 1 WHERE seq = ?",
+            (_extras(request), row.seq),
+        )
+        self._move((row.state, row.reason), (_QUEUED, ""))
+        return Known(request, row.seq, row.attempt + 1, visit=2)
+
+    # -- settling --------------------------------------------------------------------------------------
+
+    def settle(self, visits: Sequence[Visit], at: float) -> tuple[list[Visit], frozenset[int], list[Known]]:
+        """Apply outcomes by compare-and-set on (live, attempt); returns winners, losers and what is queued again."""
+        rows = self._rows(sorted({visit.known.request.fingerprint for visit in visits})) if visits else {}
+        winners: list[Visit] = []
+        lost: set[int] = set()
+        live: list[Known] = []
+        final = []
+        for visit in sorted(visits, key=lambda visit: visit.known.request.fingerprint):
+            fp = visit.known.request.fingerprint
+            row = rows.get(fp)
+            if isinstance(visit.outcome, Deferred):
+                continue
+            if row is None or row.state != _QUEUED or row.attempt != visit.known.attempt:
+                lost.add(fp)
+                continue
+            # A second visit of the same URL in one batch is as stale as one in the next.
+            rows[fp] = row._replace(attempt=row.attempt + 1)
+            winners.append(visit)
+            match visit.outcome:
+                case Settled(state, reason, detail, status):
+                    final.append((int(state), reason, detail[:_MAX_DETAIL] or None, status, at, row.seq))
+                    self._move((_QUEUED, ""), (int(state), reason))
+                case Crashed(poison=True):
+                    final.append((int(State.FAILED), "poison", None, 0, at, row.seq))
+                    self._move((_QUEUED, ""), (int(State.FAILED), "poison"))
+                case outcome:
+                    live.append(self._requeue(row, visit.known, outcome))
+        self._db.executemany(
+            "UPDATE urls SET state = ?, reason = ?, detail = ?, status = ?, settled_at = ?, attempt = attempt + 1 WHERE seq = ?",
+            final,
+        )
+        return winners, frozenset(lost), live
+
+    def _requeue(self, row: _Row, known: Known, outcome: Retry | Hop | Crashed) -> Known:
+        attempt = row.attempt + 1
+        match outcome:
+            case Retry(reason, not_before, detail, status):
+                again = msgspec.structs.replace(known, attempt=attempt, not_before=not_before)
+                note = f"will be tried again after {reason}: {detail}"[:_MAX_DETAIL]
+                changes: tuple[object, ...] = (note, status, not_before, known.crashes)
+            case Hop(request):
+                again = msgspec.structs.replace(known, attempt=attempt, request=request, not_before=0.0)
+                self._db.execute(
+                    "UPDATE urls SET host = ?, request = ? WHERE seq = ?",
+                    (self._host_id(request.host), _extras(request), row.seq),
+                )
+                changes = (f"redirected to {request.hop}"[:_MAX_DETAIL], 0, 0.0, known.crashes)
+            case Crashed(alone):
+                crashes = max(known.crashes, 1) + alone
+                again = msgspec.structs.replace(known, attempt=attempt, crashes=crashes)
+                changes = ("its worker died", 0, known.not_before, crashes)
+        self._db.execute(
+            "UPDATE urls SET attempt = attempt + 1, detail = ?, status = ?, not_before = ?, crashes = ? WHERE seq = ?",
+            (*changes, row.seq),
+        )
+        return again
+
+    def hold(self, reason: str, host: str) -> int:
+        """Move queued URLs to held."""
+        where, parameters = ("AND host = ?", [self._host_id(host)]) if host else ("", [])
+        held = self._db.execute(
+            f"UPDATE urls SET state = 1, reason = ?, attempt = attempt + 1 WHERE state = 0 {where}",  # noqa: S608 - constants
+            [reason, *parameters],
+        ).rowcount
+        self._move((_QUEUED, ""), (int(State.HELD), reason), held)
+        return held
+
+    def revive(self, condition: str, parameters: Sequence[object]) -> int:
+        """Queue URLs again that match a condition (of our own making) and are not live."""
+        where = f"state NOT IN (0, 2, 3) AND ({condition})"
+        counts = f"SELECT state, reason, count(*) FROM urls WHERE {where} GROUP BY state, reason"  # noqa: S608
+        groups = self._db.execute(counts, parameters).fetchall()
+        for state, reason, n in groups:
+            self._move((state, reason), (_QUEUED, ""), n)
+        self._db.execute(
+            f"UPDATE urls SET state = 0, reason = '', not_before = 0, crashes = 0, attempt = attempt + 1 WHERE {where}",  # noqa: S608
+            parameters,
+        )
+        return sum(n for _, _, n in groups)
+
+    # -- reading ---------------------------------------------------------------------------------------
+
+    def take(self, host: str, limit: int, now: float) -> list[Known]:
+        """Return the next live requests of a host: due ones by priority, then those that wait."""
+        row = self._db.execute("SELECT id FROM hosts WHERE host = ?", (host,)).fetchone()
+        if row is None:
+            return []
+        rows = self._db.execute(_TAKE.format(due="<="), (row[0], now, limit)).fetchall()
+        if len(rows) < limit:
+            rows += self._db.execute(_TAKE.format(due=">"), (row[0], now, limit - len(rows))).fetchall()
+        return [_known(host, *fields) for fields in rows]
+
+    def live_hosts(self, after: int, limit: int) -> tuple[list[str], int]:
+        """Return hosts with live URLs by skipping through the index of live URLs: it cannot miss one."""
+        rows = self._db.execute(_LIVE_HOSTS, {"after": after, "limit": limit}).fetchall()
+        return [host for _, host in rows], rows[-1][0] if len(rows) == limit else 0
+
+
+def _rank(found: Found) -> tuple[bool, int, int]:
+    """Order findings of one URL: queued before refused, then nearer to the seeds, then by priority."""
+    return bool(found.refusal), found.request.depth, found.request.priority
+
+
+def _extras(request: Request) -> bytes | None:
+    extras = _Extras(
+        request.method,
+        request.body,
+        request.headers,
+        request.route,
+        request.fetcher,
+        request.metadata,
+        request.redirected_from,
+        request.hop,
+    )
+    return None if extras == _NO_EXTRAS else _encode(extras)
+
+
+def _known(
+    host: str,
+    seq: int,
+    fp: int,
+    url: str,
+    priority: int,
+    depth: int,
+    parent: str | None,
+    source: str,
+    attempt: int,
+    crashes: int,
+    not_before: float,
+    packed: bytes | None,
+    etag: str | None,
+    last_modified: str | None,
+    visit: int,
+) -> Known:
+    extras = _decode_extras(packed) if packed else _NO_EXTRAS
+    request = Request(
+        url,
+        fp,
+        host,
+        depth,
+        priority,
+        parent or "",
+        Source(source),
+        extras.method,
+        extras.body,
+        extras.headers,
+        extras.route,
+        extras.fetcher,
+        extras.metadata,
+        extras.redirected_from,
+        extras.hop,
+    )
+    return Known(request, seq, attempt, crashes, not_before, etag or "", last_modified or "", visit)

@@ -1,0 +1,1 @@
+"""The values that travel: plain, frozen, and the same on one machine and on many."""

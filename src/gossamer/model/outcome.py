@@ -1,0 +1,205 @@
+"""What became of a URL: its state, the reason, and what one visit asks the ledger to write."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import msgspec
+
+from gossamer.model.request import Known, Request
+
+
+class State(IntEnum):
+    """Where a URL stands. The numbers are stored; the names are what people see."""
+
+    QUEUED = 0
+    HELD = 1
+    FETCHED = 2
+    REDIRECTED = 3
+    UNCHANGED = 4
+    DUPLICATE = 5
+    REFUSED = 6
+    FAILED = 7
+
+    @property
+    def label(self) -> str:
+        """The lower-case name used on the command line and in reports."""
+        return self.name.lower()
+
+
+#: Every reason a URL can have, with what it means and what a user can do about it.
+REASONS: dict[str, str] = {
+    "": "waiting for its turn",
+    "ok": "fetched, and the server answered with a success",
+    "http_<status>": "the server answered with this status; 5xx and 429 were retried first",
+    "redirect": "the server redirected; the target is a URL of its own",
+    "robots": "robots.txt forbids it (see `explain` for the rule)",
+    "scope": "outside the scope of the job",
+    "excluded": "matches --exclude, or matches none of --include",
+    "depth": "further from the seeds than --depth allows; a higher --depth revives it",
+    "private_address": "the name leads to a private address; --allow-private permits it",
+    "bad_redirect": "a redirect without a usable http or https target",
+    "redirect_loop": "its redirects lead in a circle",
+    "too_many_redirects": "its chain of redirects is longer than --max-redirects",
+    "dns_error": "the host name could not be resolved",
+    "connect_error": "no connection could be made",
+    "tls_error": "the encrypted connection failed",
+    "timeout": "no complete answer within --timeout",
+    "disconnected": "the server closed the connection too early",
+    "protocol_error": "the answer was not valid HTTP",
+    "too_large": "the body is larger than --max-size",
+    "headers_too_large": "the response head is larger than the limits",
+    "bad_content_encoding": "the body could not be decompressed",
+    "poison": "its worker process died each time it was tried alone",
+    "page_limit": "held: --max-pages was reached; a higher limit revives it",
+    "host_limit": "held: --max-pages-per-host was reached; a higher limit revives it",
+    "robots_unreachable": "held: robots.txt could not be fetched, so nothing may be; a resume tries again",
+    "wait_too_long": "held: the host asked for a longer wait than --max-wait-seconds; a resume tries again",
+}
+
+
+class Settled(msgspec.Struct, frozen=True, tag="settled"):
+    """The URL leaves the queue with this state and reason."""
+
+    state: State
+    reason: str
+    detail: str = ""
+    status: int = 0
+
+
+class Retry(msgspec.Struct, frozen=True, tag="retry"):
+    """A transient failure: the URL stays queued and is due again at `not_before`."""
+
+    reason: str
+    not_before: float
+    detail: str = ""
+    status: int = 0
+
+
+class Hop(msgspec.Struct, frozen=True, tag="hop"):
+    """The input stays open under its own name and goes on at `request.hop` (only in `scrape`)."""
+
+    request: Request
+
+
+class Deferred(msgspec.Struct, frozen=True, tag="deferred"):
+    """The lease was spent on robots.txt; nothing about the URL changed."""
+
+
+class Crashed(msgspec.Struct, frozen=True, tag="crashed"):
+    """The worker died, or its lease ran out. Counted apart from retries."""
+
+    #: Whether it was the only URL its worker held.
+    alone: bool
+    #: Settle it as poison instead of queueing it again.
+    poison: bool = False
+
+
+Outcome = Settled | Retry | Hop | Deferred | Crashed
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A URL discovered on a page or given as a seed; not yet known to be new.
+
+    With a `refusal` it is recorded as refused for that reason instead of being queued.
+    """
+
+    request: Request
+    refusal: str = ""
+
+
+class Fetch(msgspec.Struct, frozen=True):
+    """One request that went out: a row of the fetch log, which `audit` replays."""
+
+    url: str
+    group: str
+    started_at: float
+    #: The delay of the group in force at that moment.
+    delay: float
+    elapsed: float
+    status: int
+    wire_bytes: int
+    problem: str = ""
+    #: Version of the robots.txt that allowed it; 0 for robots.txt itself and with --no-robots.
+    robots: int = 0
+    kind: str = "page"
+
+
+class RobotsFile(msgspec.Struct, frozen=True):
+    """A robots.txt as an origin served it. `version` is a hash of what it says."""
+
+    origin: str
+    fetched_at: float
+    #: 200 with rules; 404 when the origin has none. An unreachable one is never stored.
+    status: int
+    body: bytes
+    version: int
+
+
+class Visit(msgspec.Struct, frozen=True):
+    """Everything one lease produced, ready to be committed."""
+
+    known: Known
+    outcome: Outcome
+    #: The encoded page record, or empty where the visit yields none.
+    record: bytes = b""
+    found: tuple[Found, ...] = ()
+    fetches: tuple[Fetch, ...] = ()
+    robots: tuple[RobotsFile, ...] = ()
+    #: A URL whose scope root joins the job: the target of a seed's redirect.
+    root: str = ""
+
+    @property
+    def settles(self) -> bool:
+        """Whether the lease is spent; a deferred one is already back in its window."""
+        return not isinstance(self.outcome, Deferred)
+
+
+class GroupState(msgspec.Struct, frozen=True):
+    """What must survive a restart of a politeness group's clock."""
+
+    group: str
+    last_start: float = 0.0
+    delay: float = 0.0
+    #: Not before this instant: Retry-After or back-off.
+    until: float = 0.0
+    failures: int = 0
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """How far an output has consumed the record log, and how long its file was then."""
+
+    output: str
+    position: int = 0
+    offset: int = 0
+    records: int = 0
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Visits committed together. `id` lets a ledger recognise a batch whose COMMIT reply was lost."""
+
+    id: str
+    visits: tuple[Visit, ...]
+    groups: tuple[GroupState, ...] = ()
+    cursors: tuple[Cursor, ...] = ()
+    at: float = 0.0
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """What a commit did.
+
+    `position` is the batch's place in the record log. `lost` are fingerprints whose visit changed nothing,
+    because somebody else had settled them or the attempt was stale. `live` are the requests now waiting
+    because of this batch: new ones, improved ones, and those to be tried again.
+    """
+
+    position: int
+    lost: frozenset[int]
+    live: list[Known]
+    #: The number of URLs that were new to the ledger.
+    added: int = 0
+    #: The batch as it stands in the record log: how many records, and their JSON lines.
+    records: int = 0
+    lines: bytes = b""
+    #: True where the ledger had this batch already and did nothing.
+    repeated: bool = False

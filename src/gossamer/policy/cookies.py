@@ -1,0 +1,269 @@
+"""A cookie jar by RFC 6265 and its revision (6265bis), with the Public Suffix List.
+
+Where the two differ: a cookie without a name is ignored, as browsers once did and RFC 6265 says; prefixes,
+sizes and the protection of secure cookies follow the revision. SameSite is ignored, as a crawler has no site
+of its own, and a lifetime is cut to 400 days.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from gossamer.errors import GossamerError
+from gossamer.policy.http_date import parse_http_date
+from gossamer.policy.public_suffix import is_ip_address, is_public_suffix
+
+MAX_COOKIES = 3000
+MAX_COOKIES_PER_DOMAIN = 50
+#: Of a name and its value together; characters, which are octets where headers are read as Latin-1.
+MAX_COOKIE_BYTES = 4096
+MAX_ATTRIBUTE_BYTES = 1024
+MAX_AGE_SECONDS = 400 * 86_400.0
+
+_BLANKS = " \t"
+_URL = re.compile(r"http(s?)://(?:[^/?#]*@)?(\[[^\]/?#]*\]|[^:/?#]*)(?::[0-9]*)?(/[^?#]*)?", re.IGNORECASE)
+_LINE_END = re.compile(r"[\0\r\n]")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_MAX_AGE = re.compile(r"-?[0-9]+")
+
+
+class Cookie(msgspec.Struct, frozen=True, array_like=True):
+    """A cookie as it is kept."""
+
+    name: str
+    value: str
+    domain: str
+    path: str
+    #: Sent to `domain` itself only, not to hosts below it.
+    host_only: bool
+    secure: bool
+    http_only: bool
+    #: Seconds since the epoch, or None for one that lasts as long as the jar.
+    expires: float | None
+    #: Rises with every new cookie; one that replaces another takes over its number.
+    serial: int = 0
+
+    def expired(self, now: float) -> bool:
+        """Whether its time is over."""
+        return self.expires is not None and self.expires <= now
+
+    def covers(self, path: str) -> bool:
+        """Whether a request path lies at or below the cookie's (RFC 6265, 5.1.4)."""
+        if not path.startswith(self.path):
+            return False
+        return len(path) == len(self.path) or self.path.endswith("/") or path[len(self.path)] == "/"
+
+
+class _Origin(msgspec.Struct, frozen=True):
+    """What of a URL decides about cookies."""
+
+    secure: bool
+    host: str
+    path: str
+
+    def within(self, domain: str) -> bool:
+        """Whether the host is `domain` or below it; addresses have nothing below them."""
+        return self.host == domain or (self.host.endswith("." + domain) and not is_ip_address(self.host))
+
+
+#: Cookies of one domain by path, name and host_only, the one set longest ago first.
+_Shelf = dict[tuple[str, str, bool], Cookie]
+
+
+class CookieJar:
+    """Keeps the cookies that servers set and says which to send. Not for use from several threads.
+
+    * A host can set cookies only for itself and the domains above it, never for a public suffix.
+    * Counts and sizes are bounded. A full domain drops its expired cookies, then the one set longest ago;
+      a full jar takes from the domain that has set none for the longest time.
+    """
+
+    def __init__(
+        self, *, max_cookies: int = MAX_COOKIES, max_cookies_per_domain: int = MAX_COOKIES_PER_DOMAIN
+    ) -> None:
+        self._max_cookies = max_cookies
+        self._max_per_domain = max_cookies_per_domain
+        self._shelves: dict[str, _Shelf] = {}
+        self._count = 0
+        self._serial = 0
+
+    @property
+    def count(self) -> int:
+        """How many cookies it holds, expired ones among them until they are pushed out."""
+        return self._count
+
+    def __repr__(self) -> str:
+        return f"<CookieJar: {self._count} cookies of {len(self._shelves)} domains>"
+
+    def store(self, url: str, set_cookie_headers: Sequence[str], now: float) -> None:
+        """Take in the Set-Cookie headers of a response from `url`. Cookies that are not acceptable are ignored."""
+        origin = _origin(url)
+        if origin is None:
+            return
+        for header in set_cookie_headers:
+            cookie = _parse(header, origin, now)
+            if cookie is not None and not self._hides_secure(cookie, origin):
+                self._put(cookie, now)
+
+    def header_for(self, url: str, now: float) -> str:
+        """Return the Cookie header for a request to `url`, or an empty string: longest paths first, then oldest."""
+        if not self._shelves or (origin := _origin(url)) is None or not (near := self._near(origin.host)):
+            return ""
+        found = [
+            cookie
+            for cookie in near
+            if (origin.secure or not cookie.secure) and cookie.covers(origin.path) and not cookie.expired(now)
+        ]
+        found.sort(key=lambda cookie: (-len(cookie.path), cookie.serial))
+        return "; ".join([f"{cookie.name}={cookie.value}" for cookie in found])
+
+    def dump(self) -> list[list[Any]]:
+        """Return all cookies as plain lists, which `load` understands and JSON or MessagePack can hold."""
+        plain: list[list[Any]] = msgspec.to_builtins(
+            [c for shelf in self._shelves.values() for c in shelf.values()]
+        )
+        return plain
+
+    def load(self, dumped: Sequence[Sequence[Any]], now: float) -> None:
+        """Add what `dump` returned, save what expired since. Raises GossamerError where it is something else."""
+        try:
+            cookies = msgspec.convert(dumped, list[Cookie])
+        except msgspec.ValidationError as error:
+            raise GossamerError(
+                f"stored cookies cannot be read ({error}); remove them to go on without"
+            ) from error
+        for cookie in cookies:
+            self._put(cookie, now)
+
+    def _near(self, host: str) -> list[Cookie]:
+        """Return the cookies whose domain matches `host`. Where there are none it costs a dict miss per label."""
+        found: list[Cookie] = []
+        domain = host
+        while domain:
+            shelf = self._shelves.get(domain)
+            if shelf is not None:
+                found += [cookie for cookie in shelf.values() if domain == host or not cookie.host_only]
+            domain = domain.partition(".")[2]
+        return found
+
+    def _hides_secure(self, cookie: Cookie, origin: _Origin) -> bool:
+        """Whether a plain-text response would overlay a cookie that came over TLS (6265bis, 5.7)."""
+        return not origin.secure and any(
+            kept.secure and kept.name == cookie.name and kept.covers(cookie.path)
+            for kept in self._near(origin.host)
+        )
+
+    def _put(self, cookie: Cookie, now: float) -> None:
+        key = (cookie.path, cookie.name, cookie.host_only)
+        # Taken out and put back in, so that both dicts stay in the order of last setting.
+        shelf = self._shelves.pop(cookie.domain, {})
+        replaced = shelf.pop(key, None)
+        self._count -= replaced is not None
+        if not cookie.expired(now):
+            self._serial = max(self._serial, cookie.serial) + 1
+            serial = replaced.serial if replaced else cookie.serial or self._serial
+            shelf[key] = msgspec.structs.replace(cookie, serial=serial)
+            self._count += 1
+        if shelf:
+            self._shelves[cookie.domain] = shelf
+        self._keep_bounds(shelf, now)
+
+    def _keep_bounds(self, shelf: _Shelf, now: float) -> None:
+        if len(shelf) > self._max_per_domain:
+            spent = [key for key, cookie in shelf.items() if cookie.expired(now)] or [next(iter(shelf))]
+            for key in spent:
+                del shelf[key]
+            self._count -= len(spent)
+        if self._count > self._max_cookies:
+            domain, oldest = next(iter(self._shelves.items()))
+            del oldest[next(iter(oldest))]
+            self._count -= 1
+            if not oldest:
+                del self._shelves[domain]
+
+
+def _origin(url: str) -> _Origin | None:
+    match = _URL.match(url)
+    if match is None or not match[2]:
+        return None
+    return _Origin(bool(match[1]), match[2].lower(), match[3] or "/")
+
+
+def _parse(header: str, origin: _Origin, now: float) -> Cookie | None:
+    """Read one Set-Cookie header into an acceptable cookie, or None (RFC 6265, 5.2 and 5.3)."""
+    text = _LINE_END.split(header, maxsplit=1)[0]
+    pair, _, rest = text.partition(";")
+    name, equals, value = pair.partition("=")
+    name, value = name.strip(_BLANKS), value.strip(_BLANKS)
+    if not equals or not name or len(name) + len(value) > MAX_COOKIE_BYTES or _CONTROL.search(text):
+        return None
+    attributes = _attributes(rest)
+    domain = _domain(attributes.get("domain", ""), origin)
+    if domain is None:
+        return None
+    cookie = Cookie(
+        name=name,
+        value=value,
+        domain=domain or origin.host,
+        path=_path(attributes.get("path", ""), origin),
+        host_only=not domain,
+        secure="secure" in attributes,
+        http_only="httponly" in attributes,
+        expires=_expiry(attributes, now),
+    )
+    return cookie if _trustworthy(cookie, origin, attributes) else None
+
+
+def _attributes(text: str) -> dict[str, str]:
+    """Read `; name=value` pairs; the last of a name counts, save those that RFC 6265 says to ignore."""
+    found: dict[str, str] = {}
+    for pair in text.split(";"):
+        name, _, value = pair.partition("=")
+        name, value = name.strip(_BLANKS).lower(), value.strip(_BLANKS)
+        if len(value) > MAX_ATTRIBUTE_BYTES or (name == "domain" and not value):
+            continue
+        if name == "max-age" and not _MAX_AGE.fullmatch(value):
+            continue
+        if name == "expires" and parse_http_date(value) is None:
+            continue
+        found[name] = value
+    return found
+
+
+def _domain(attribute: str, origin: _Origin) -> str | None:
+    """Return the domain a cookie asks for, empty for the host alone, or None where it must not have it."""
+    domain = attribute.removeprefix(".").lower()
+    if not domain:
+        return ""
+    if not origin.within(domain):
+        return None
+    if is_public_suffix(domain):
+        return "" if domain == origin.host else None
+    return domain
+
+
+def _path(attribute: str, origin: _Origin) -> str:
+    if attribute.startswith("/"):
+        return attribute
+    return origin.path.rpartition("/")[0] or "/"
+
+
+def _expiry(attributes: dict[str, str], now: float) -> float | None:
+    if "max-age" in attributes:
+        return now + min(float(attributes["max-age"]), MAX_AGE_SECONDS)
+    instant = parse_http_date(attributes.get("expires", ""))
+    return None if instant is None else min(instant, now + MAX_AGE_SECONDS)
+
+
+def _trustworthy(cookie: Cookie, origin: _Origin, attributes: dict[str, str]) -> bool:
+    """Whether it may be secure, and is what the prefix of its name promises (6265bis, 4.1.3)."""
+    if cookie.secure and not origin.secure:
+        return False
+    name = cookie.name.lower()
+    if name.startswith("__host-"):
+        return cookie.secure and attributes.get("path") == "/" and "domain" not in attributes
+    return cookie.secure or not name.startswith("__secure-")

@@ -1,0 +1,104 @@
+"""Which URLs belong to a job: the scope around its seeds, and the user's globs on top."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from fnmatch import translate
+
+from gossamer.config.settings import ScopeName, ScopeSettings
+from gossamer.policy.public_suffix import registrable_domain
+
+
+class Scope:
+    """Decides whether a canonical URL belongs to the job.
+
+    The seeds' *roots* (their host, registrable domain or folder) span the scope; `join` adds one, as the
+    target of a seed's redirect does. Globs are matched against the whole URL, or against path and query
+    where they begin with a slash; `*` matches anything, slashes too.
+    """
+
+    def __init__(self, settings: ScopeSettings, roots: Iterable[str] = ()) -> None:
+        self._name: ScopeName = settings.scope
+        self._roots = set(roots)
+        self._include = Globs(settings.include)
+        self._exclude = Globs(settings.exclude)
+
+    def join(self, root: str) -> None:
+        """Widen the scope by the root of another seed."""
+        self._roots.add(root)
+
+    def root_of(self, url: str, host: str) -> str:
+        """Return what a seed adds to the scope; empty where the scope has no roots."""
+        match self._name:
+            case "host":
+                return host
+            case "domain":
+                return registrable_domain(host)
+            case "prefix":
+                return host + _folder(_path(url))
+            case "page" | "any":
+                return ""
+
+    def refusal(self, url: str, host: str) -> str:
+        """Return why a discovered URL is not followed: `scope`, `excluded`, or empty if it is."""
+        if not self._within(url, host):
+            return "scope"
+        return self.exclusion(url)
+
+    def exclusion(self, url: str) -> str:
+        """Return `excluded` where the globs forbid the URL: they bind seeds too."""
+        if self._exclude.match(url) or (self._include and not self._include.match(url)):
+            return "excluded"
+        return ""
+
+    def _within(self, url: str, host: str) -> bool:
+        match self._name:
+            case "host":
+                return host in self._roots
+            case "any":
+                return True
+            case "domain":
+                return registrable_domain(host) in self._roots
+            case "page":
+                return False
+            case "prefix":
+                return any(host + folder in self._roots for folder in _folders(_path(url)))
+
+
+class Globs:
+    """A list of globs compiled into one expression. Empty matches nothing, and is false."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        whole = [_whole_url(pattern) for pattern in patterns]
+        self._match = re.compile("|".join(whole)).match if whole else None
+
+    def __bool__(self) -> bool:
+        return self._match is not None
+
+    def match(self, url: str) -> bool:
+        """Say whether any glob matches the URL."""
+        return self._match is not None and self._match(url) is not None
+
+
+def _whole_url(pattern: str) -> str:
+    expression = translate(pattern)
+    return rf"https?://[^/]+{expression}" if pattern.startswith("/") else expression
+
+
+def _path(url: str) -> str:
+    """Return the path of a canonical URL, without its query."""
+    start = url.index("/", url.index("://") + 3)
+    return url[start:].partition("?")[0]
+
+
+def _folder(path: str) -> str:
+    return path[: path.rindex("/") + 1]
+
+
+def _folders(path: str) -> Iterable[str]:
+    """Yield every folder above a path, the root first."""
+    end = path.find("/")
+    while end >= 0:
+        yield path[: end + 1]
+        end = path.find("/", end + 1)

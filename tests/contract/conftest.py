@@ -1,0 +1,3 @@
+import pytest
+
+pytest.register_assert_rewrite("gossamer.testing.ledger_contract", "gossamer.testing.scheduler_contract")
