@@ -14,6 +14,7 @@ from pathlib import Path
 #: Not 127.0.0.1: documentation links to that address, and no contestant should take such a link for the site's own.
 HOST = "127.0.0.2"
 CRAWLER_CORE, SERVER_CORE = 0, 1
+NGINX = "/usr/sbin/nginx"
 
 CONF = """
 daemon off;
@@ -45,6 +46,8 @@ http {{
 @contextmanager
 def serve(root: Path, *, gzip: bool = False) -> Iterator[str]:
     """Serve `root` and yield the URL of its index page; the server is gone afterwards."""
+    if not Path(NGINX).exists():
+        raise SystemExit(f"the benchmark needs nginx as {NGINX}: install it")
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="bench-nginx-") as prefix:
         conf = Path(prefix) / "nginx.conf"
@@ -56,10 +59,10 @@ def serve(root: Path, *, gzip: bool = False) -> Iterator[str]:
                 root=root.resolve(),
                 mime="/etc/nginx/mime.types",
                 gzip="on" if gzip else "off",
-                user=f"user {os.environ.get('USER', 'root')};" if os.geteuid() == 0 else "",
+                user="user root;" if os.geteuid() == 0 else "",
             )
         )
-        argv = ["/usr/sbin/nginx", "-p", prefix, "-c", str(conf), "-e", f"{prefix}/error.log"]
+        argv = [NGINX, "-p", prefix, "-c", str(conf), "-e", f"{prefix}/error.log"]
         with running([*pinned(SERVER_CORE), *argv], port):
             yield f"http://{HOST}:{port}/index.html"
 

@@ -304,6 +304,14 @@ class Fetcher(Protocol):
         ...
 
 
+class EventLog(Protocol):
+    """The structured log of a job. Writing never waits and never raises."""
+
+    def write(self, event: str, /, **fields: object) -> None:
+        """Note that something happened."""
+        ...
+
+
 class Sink(Protocol):
     """An output that consumes the record log. It owns its file; the ledger owns its cursor.
 

@@ -35,6 +35,12 @@ class OutputFailed(GossamerError):
     exit_code = 5
 
 
+class OutputClosed(OutputFailed):
+    """Whoever read the output went away (`| head`): the run ends, and nobody needs to be told."""
+
+    exit_code = 0
+
+
 class LedgerFailed(OutputFailed):
     """The ledger could not be read or written. What was committed before is intact."""
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -18,10 +20,12 @@ from gossamer.testing.clock import FakeClock
 from gossamer.testing.frontier_cases import NOW, REDIRECTED, batch, fingerprint_of, found, names_of, visit
 from gossamer.testing.ledger_contract import Cut, LedgerContract, PowerCut
 
+DIED = Crashed(alone=True)
+POISON = Crashed(alone=True, poison=True)
 FAILED = Settled(State.FAILED, "http_404", status=404)
 
 
-def ask(ledger: Ledger, question: str, *parameters: object) -> list[tuple[object, ...]]:
+def ask(ledger: Ledger, question: str, *parameters: object) -> list[tuple[Any, ...]]:
     assert isinstance(ledger, SqliteLedger)
     with closing(connect_readonly(ledger._path)) as db:
         return db.execute(question, parameters).fetchall()
@@ -33,7 +37,7 @@ class TestSqliteLedger(LedgerContract):
 
     async def state_of(self, ledger: Ledger, fingerprint: int) -> tuple[State, str] | None:
         rows = ask(ledger, "SELECT state, reason FROM urls WHERE fp = ?", fingerprint)
-        return (State(rows[0][0]), str(rows[0][1])) if rows else None
+        return (State(rows[0][0]), rows[0][1]) if rows else None
 
     async def fetch_count(self, ledger: Ledger) -> int:
         return len(ask(ledger, "SELECT id FROM fetches"))
@@ -41,7 +45,7 @@ class TestSqliteLedger(LedgerContract):
 
 def recount(ledger: SqliteLedger) -> Counter[tuple[State, str]]:
     rows = ask(ledger, "SELECT state, reason, count(*) FROM urls GROUP BY state, reason")
-    return Counter({(State(state), str(reason)): int(str(n)) for state, reason, n in rows})
+    return Counter({(State(state), reason): n for state, reason, n in rows})
 
 
 def open_ledger(place: Path, failpoint: Failpoint = no_failpoint) -> SqliteLedger:
@@ -53,7 +57,13 @@ def test_counts_equal_a_recount_after_every_kind_of_change(tmp_path: Path) -> No
         ledger = open_ledger(tmp_path)
         names = [f"a.test/{number}" for number in range(8)]
         live = (await ledger.add([*map(found, names), found("a.test/far", depth=9, refusal="depth")])).live
-        outcomes = [FAILED, REDIRECTED, Retry("timeout", NOW), Crashed(True), Crashed(True, poison=True)]
+        outcomes = [
+            FAILED,
+            REDIRECTED,
+            Retry("timeout", NOW),
+            DIED,
+            msgspec.structs.replace(DIED, poison=True),
+        ]
         for number, (item, outcome) in enumerate(zip(live, outcomes, strict=False)):
             await ledger.commit(batch(str(number), visit(item, outcome, found(f"b.test/{number}"))))
             assert await ledger.counts() == recount(ledger)
@@ -76,19 +86,17 @@ def test_counts_equal_a_recount_after_a_failure(tmp_path: Path, call: str) -> No
     async def main() -> None:
         cut = Cut()
         ledger = open_ledger(tmp_path, cut)
-        one, _ = (await ledger.add([found("a.test/1"), found("a.test/2")])).live
+        one, two, _ = (await ledger.add([found(f"a.test/{number}") for number in range(3)])).live
+        await ledger.commit(batch("0", visit(two, FAILED)))
         cut.at = f"{call}:written"
+        calls: dict[str, Callable[[], Awaitable[object]]] = {
+            "add": lambda: ledger.add([found("new.test/1")]),
+            "commit": lambda: ledger.commit(batch("1", visit(one, FAILED, found("new.test/1")))),
+            "hold": lambda: ledger.hold("page_limit"),
+            "revive": lambda: ledger.revive("1 = 1"),
+        }
         with pytest.raises(PowerCut):
-            match call:
-                case "add":
-                    await ledger.add([found("new.test/1")])
-                case "commit":
-                    await ledger.commit(batch("1", visit(one, FAILED, found("new.test/1"))))
-                case "hold":
-                    await ledger.hold("page_limit")
-                case _:
-                    await ledger.hold("page_limit")
-                    await ledger.revive("1 = 1")
+            await calls[call]()
         cut.at = ""
         await ledger.add([found("new.test/2")])
         assert await ledger.counts() == recount(ledger)

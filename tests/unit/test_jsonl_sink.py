@@ -337,7 +337,7 @@ def test_a_full_disk_is_said_leaves_no_torn_line_and_is_resumed_when_there_is_ro
             await write_all(sink)
         cursor = sink.cursor
         with pytest.raises(OutputFailed, match="make room"):
-            await sink.write(log[-1])
+            await sink.write(entry(99, "it would fit, but the failure is final"))
         await sink.close()
         return cursor
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from gossamer.cli.job_folder import JobSettings
+from gossamer.cli.job_lookup import JobSettings
 from gossamer.cli.terminal import bytes_text, count_text, escape
 from gossamer.frontier.sqlite_reader import Explanation, FetchRow, UrlRow
 from gossamer.model.outcome import State
@@ -18,7 +18,7 @@ _STATE_SENTENCE = {
     State.QUEUED: "It is queued",
     State.HELD: "It is held",
     State.FETCHED: "It was fetched",
-    State.REDIRECTED: "It redirects",
+    State.REDIRECTED: "It was redirected",
     State.UNCHANGED: "It was fetched and had not changed",
     State.DUPLICATE: "It is a duplicate",
     State.REFUSED: "It was refused",
@@ -91,7 +91,7 @@ def _attempts(explained: Explanation) -> Iterator[str]:
     if not fetches:
         yield f"No request went out for it.{crashes}"
         return
-    yield f"{count_text(len(fetches), 'request')} went out for it, at attempt {fetches[-1].attempt + 1}:{crashes}"
+    yield f"{count_text(len(fetches), 'request')} went out for it, the last at attempt {fetches[-1].attempt + 1}:{crashes}"
     yield from map(_fetch, fetches)
 
 

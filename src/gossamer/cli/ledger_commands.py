@@ -15,12 +15,12 @@ import click
 import msgspec
 
 from gossamer.cli.explanation import explain_lines, why_unknown
-from gossamer.cli.job_folder import JobFolder, find_job, job_is_locked, list_jobs, locked, read_settings
+from gossamer.cli.job_lookup import NamedJob, find_job, job_is_locked, list_jobs, read_settings
+from gossamer.cli.receipt import show_report
 from gossamer.cli.terminal import (
     Table,
     bytes_text,
     count_text,
-    duration_text,
     escape,
     escape_json,
     write_lines,
@@ -76,7 +76,7 @@ def jobs(jobs_dir: Path) -> None:
     Table(columns, [_job_row(job) for job in found], frozenset({"pages", "queued", "failed"})).show()
 
 
-def _job_row(job: JobFolder) -> tuple[str, ...]:
+def _job_row(job: NamedJob) -> tuple[str, ...]:
     try:
         with job.reader() as reader, reader.snapshot():
             by_state = _by_state(reader)
@@ -91,12 +91,12 @@ def _job_row(job: JobFolder) -> tuple[str, ...]:
                 _activity(reader),
             )
     except LedgerFailed as error:
-        return (job.word, "damaged", "-", "-", "-", str(error))
+        return (job.word, "unreadable", "-", "-", "-", str(error))
 
 
-def _standing(job: JobFolder, reader: SqliteReader) -> str:
+def _standing(job: NamedJob, reader: SqliteReader) -> str:
     paused = bool(reader.meta().get("paused"))
-    if job_is_locked(job.path) is not None:
+    if job_is_locked(job.folder.path) is not None:
         return "paused" if paused else "running"
     if reader.is_drained():
         return "done"
@@ -120,11 +120,12 @@ def _by_state(reader: SqliteReader) -> dict[State, int]:
 @_jobs_dir
 def status(job: str, jobs_dir: Path) -> None:
     """Show how far a job has come, what is held, and whether a process works on it."""
-    folder = find_job(jobs_dir, job)
-    with folder.reader() as reader, reader.snapshot():
-        lines = list(_status_lines(folder, reader))
+    found = find_job(jobs_dir, job)
+    with found.reader() as reader, reader.snapshot():
+        lines = list(_status_lines(found, reader))
         counts = [
-            (s.label, reason, f"{n:,}", reason_text(reason)) for (s, reason), n in reader.counts().items()
+            (s.label, reason or "-", f"{n:,}", reason_text(reason))
+            for (s, reason), n in reader.counts().items()
         ]
         outputs = [
             (c.output, f"{c.records:,}", bytes_text(c.offset), f"{c.position:,}") for c in reader.cursors()
@@ -140,14 +141,14 @@ def status(job: str, jobs_dir: Path) -> None:
         ).show()
 
 
-def _status_lines(job: JobFolder, reader: SqliteReader) -> Iterator[str]:
-    holder = job_is_locked(job.path)
+def _status_lines(job: NamedJob, reader: SqliteReader) -> Iterator[str]:
+    holder = job_is_locked(job.folder.path)
     totals, by_state, now = reader.totals(), _by_state(reader), time.time()
     seeding = reader.meta().get("seeding", "")
     done = sum(n for state, n in by_state.items() if state not in {State.QUEUED, State.HELD})
     process = "no process works on it" if holder is None else f"process {holder or 'unknown'} works on it"
     yield f"job      {escape(job.word)}: {_standing(job, reader)}, {process}"
-    yield f"seeds    {'all added' if seeding == 'closed' else f'still being added {escape(seeding)}'.rstrip()}"
+    yield f"seeds    {'all added' if seeding == 'closed' else f'not all added yet {escape(seeding)}'.rstrip()}"
     yield f"URLs     {sum(by_state.values()):,}, of which {done:,} settled"
     yield f"pages    {totals.get('records', 0):,}, {_pace(reader, now):.1f} a second in the last minute"
     yield f"requests {totals.get('fetches', 0):,}, {bytes_text(totals.get('wire_bytes', 0))} received"
@@ -243,14 +244,14 @@ def _host_name(host: str | None) -> str | None:
 @_jobs_dir
 def explain(job: str, url: str, jobs_dir: Path) -> None:
     """Say in plain words what became of a URL, how it was found, and when it is tried next."""
-    folder = find_job(jobs_dir, job)
-    with folder.reader() as reader:
-        explanation = reader.explain(_fingerprint(folder, reader, url))
+    found = find_job(jobs_dir, job)
+    with found.reader() as reader:
+        explanation = reader.explain(_fingerprint(found, reader, url))
     assert explanation is not None  # The ledger never forgets a URL.
-    write_lines(explain_lines(explanation, folder.word, time.time()))
+    write_lines(explain_lines(explanation, found.word, time.time()))
 
 
-def _fingerprint(job: JobFolder, reader: SqliteReader, url: str) -> int:
+def _fingerprint(job: NamedJob, reader: SqliteReader, url: str) -> int:
     """Return the fingerprint of a URL the job knows, in whatever spelling. Raises `InvalidUrl`, `UsageError`."""
     settings = read_settings(job)
     canonical = settings.urls.canonicalise(url)
@@ -270,9 +271,9 @@ def _fingerprint(job: JobFolder, reader: SqliteReader, url: str) -> int:
 @_jobs_dir
 def report(job: str, as_json: bool, jobs_dir: Path) -> None:
     """Account for every URL of a job: the coverage receipt."""
-    folder = find_job(jobs_dir, job)
-    with folder.reader() as reader:
-        built = build_report(reader, job=folder.word)
+    found = find_job(jobs_dir, job)
+    with found.reader() as reader:
+        built = build_report(reader, job=found.word)
     if as_json:
         write_lines(escape_json(line) for line in encode_report(built).decode().rstrip("\n").split("\n"))
     else:
@@ -293,21 +294,21 @@ def retry(
     job: str, state: str | None, reason: str | None, host: str | None, url: str | None, jobs_dir: Path
 ) -> None:
     """Queue URLs again that failed, are held or, when asked for, were refused. Never repeats a page."""
-    folder = find_job(jobs_dir, job)
-    with folder.reader() as reader:
+    found = find_job(jobs_dir, job)
+    with found.reader() as reader:
         _checked_reason(reader, reason)
-        fingerprint = _fingerprint(folder, reader, url) if url else None
+        fingerprint = _fingerprint(found, reader, url) if url else None
     if reason in _SETTLED_BY_SETTINGS:
         raise UsageError(f"{reason} follows from the job's settings, not from a fetch: {REASONS[reason]}")
     condition, parameters = _condition(_named_state(state), reason, _host_name(host), fingerprint)
-    with locked(folder):
-        revived = asyncio.run(_revive(folder, condition, parameters))
+    with found.folder.locked():
+        revived = asyncio.run(_revive(found, condition, parameters))
     if not revived:
         write_lines(
-            ["Nothing to queue again: only failed, held and refused URLs are; a fetched page never is."]
+            ["Nothing to queue again: fetched pages, and what the settings of the job rule out, never are."]
         )
         return
-    name = shlex.quote(folder.word)
+    name = shlex.quote(found.word)
     verb = "is" if revived == 1 else "are"
     write_lines(
         [
@@ -338,8 +339,8 @@ def _condition(
     return " AND ".join(clauses), parameters
 
 
-async def _revive(job: JobFolder, condition: str, parameters: list[object]) -> int:
-    ledger = SqliteLedger(job.ledger, time.time)
+async def _revive(job: NamedJob, condition: str, parameters: list[object]) -> int:
+    ledger = SqliteLedger(job.folder.ledger, time.time)
     try:
         return await ledger.revive(condition, parameters)
     finally:

@@ -29,7 +29,12 @@ class JobSpec:
 
     def to_toml(self) -> dict[str, Any]:
         """Return the job as flat TOML keys, the words of the command line. Unset settings are left out."""
-        plain: dict[str, Any] = {"mode": self.mode, "seeds": list(self.seeds), "input": self.input, "outputs": list(self.outputs)}
+        plain: dict[str, Any] = {
+            "mode": self.mode,
+            "seeds": list(self.seeds),
+            "input": self.input,
+            "outputs": list(self.outputs),
+        }
         for setting in every_setting():
             value = getattr(getattr(self.settings, setting.section), setting.field)
             if value is not None:
@@ -39,7 +44,9 @@ class JobSpec:
     def identity(self) -> dict[str, Any]:
         """Return what may not change when the job is resumed."""
         fixed = {setting.word for setting in every_setting() if setting.option.identity}
-        return {key: value for key, value in self.to_toml().items() if key in fixed | {"mode", "seeds", "input"}}
+        return {
+            key: value for key, value in self.to_toml().items() if key in fixed | {"mode", "seeds", "input"}
+        }
 
     def differences(self, stored: dict[str, Any]) -> list[str]:
         """Name what of the identity differs from a stored job.toml."""

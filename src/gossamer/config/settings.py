@@ -40,11 +40,21 @@ class ScopeSettings:
     """Which URLs belong to the job."""
 
     scope: ScopeName = option("host", "how far links are followed from the seeds", identity=True)
-    include: tuple[str, ...] = option((), "follow only URLs that match one of these globs", identity=True, metavar="GLOB")
-    exclude: tuple[str, ...] = option((), "never fetch URLs that match one of these globs", identity=True, metavar="GLOB")
-    sort_query: bool = option(True, "treat URLs that differ only in the order of query parameters as one", identity=True)
-    strip_tracking: bool = option(False, "drop tracking parameters such as utm_source and fbclid", identity=True)
-    prefer: tuple[str, ...] = option((), "fetch URLs that match these globs before the others of a host", metavar="GLOB")
+    include: tuple[str, ...] = option(
+        (), "follow only URLs that match one of these globs", identity=True, metavar="GLOB"
+    )
+    exclude: tuple[str, ...] = option(
+        (), "never fetch URLs that match one of these globs", identity=True, metavar="GLOB"
+    )
+    sort_query: bool = option(
+        True, "treat URLs that differ only in the order of query parameters as one", identity=True
+    )
+    strip_tracking: bool = option(
+        False, "drop tracking parameters such as utm_source and fbclid", identity=True
+    )
+    prefer: tuple[str, ...] = option(
+        (), "fetch URLs that match these globs before the others of a host", metavar="GLOB"
+    )
     max_links_per_page: int = option(10_000, "links taken from one page at most", advanced=True)
     max_url_bytes: int = option(4096, "URLs longer than this are ignored", advanced=True)
 
@@ -57,7 +67,9 @@ class LimitSettings:
     max_pages: int | None = option(None, "stop after N pages", short="-n", metavar="N")
     max_pages_per_host: int | None = option(None, "fetch at most N pages from one host", metavar="N")
     time: float | None = option(None, "stop after this many seconds", metavar="SECONDS")
-    max_total_bytes: int | None = option(None, "stop after this many bytes were received", name="max_total_size", metavar="BYTES")
+    max_total_bytes: int | None = option(
+        None, "stop after this many bytes were received", name="max_total_size", metavar="BYTES"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +81,17 @@ class PolitenessSettings:
     per_host: int = option(1, "requests to one host at a time", metavar="N")
     jitter: float = option(0.1, "share of the delay added at random", advanced=True)
     retries: int = option(2, "further attempts after a transient failure", metavar="N")
-    backoff_seconds: float = option(1.0, "first wait after a transient failure; doubles each time", advanced=True)
+    backoff_seconds: float = option(
+        1.0, "first wait after a transient failure; doubles each time", advanced=True
+    )
     max_backoff_seconds: float = option(60.0, "longest wait of the back-off", advanced=True)
-    max_wait_seconds: float = option(300.0, "a host that asks for a longer wait has its URLs held", advanced=True)
+    max_wait_seconds: float = option(
+        300.0, "a host that asks for a longer wait has its URLs held", advanced=True
+    )
     max_crawl_delay_seconds: float = option(60.0, "a longer Crawl-delay is cut to this", advanced=True)
-    robots_probes: int = option(3, "tries to fetch a robots.txt before the URLs of its origin are held", advanced=True)
+    robots_probes: int = option(
+        3, "tries to fetch a robots.txt before the URLs of its origin are held", advanced=True
+    )
     robots_ttl_seconds: float = option(86_400.0, "how long a robots.txt is used", advanced=True)
     max_robots_bytes: int = option(512_000, "bytes of a robots.txt that are read", advanced=True)
 
@@ -84,7 +102,9 @@ class FetchSettings:
 
     timeout_seconds: float = option(30.0, "total seconds for one page", name="timeout", metavar="SECONDS")
     connect_timeout_seconds: float = option(10.0, "seconds for one connection to be made", advanced=True)
-    max_body_bytes: int = option(10_000_000, "largest page, in bytes, before and after decompression", name="max_size", metavar="BYTES")
+    max_body_bytes: int = option(
+        10_000_000, "largest page, in bytes, before and after decompression", name="max_size", metavar="BYTES"
+    )
     max_header_bytes: int = option(65_536, "largest response head", advanced=True)
     max_header_count: int = option(200, "header lines in a response at most", advanced=True)
     max_redirects: int = option(10, "redirects followed in one chain", advanced=True)
@@ -92,7 +112,9 @@ class FetchSettings:
     max_idle_connections: int = option(256, "idle connections kept in all", advanced=True)
     allow_private: bool = option(False, "allow loopback, private and link-local addresses")
     user_agent: str = option("", "name sent to servers and matched in robots.txt", metavar="TEXT")
-    contact: str = option("", "e-mail or URL added to the user agent, so that site owners can reach you", metavar="TEXT")
+    contact: str = option(
+        "", "e-mail or URL added to the user agent, so that site owners can reach you", metavar="TEXT"
+    )
     header: tuple[str, ...] = option((), "extra request header", short="-H", metavar="'NAME: VALUE'")
     cookies: bool = option(True, "keep cookies for each host during a run")
 
@@ -113,8 +135,12 @@ class EngineSettings:
     workers: int = option(1, "processes that fetch and extract", metavar="N")
     commit_pages: int = option(100, "pages in one commit at most", advanced=True)
     commit_seconds: float = option(0.5, "longest time a page waits for its commit", advanced=True)
-    max_uncommitted_pages: int = option(1000, "pages waiting for their commit before fetching pauses", advanced=True)
-    grace_seconds: float = option(30.0, "time given to requests under way after the first Ctrl-C", advanced=True)
+    max_uncommitted_pages: int = option(
+        1000, "pages waiting for their commit before fetching pauses", advanced=True
+    )
+    grace_seconds: float = option(
+        30.0, "time given to requests under way after the first Ctrl-C", advanced=True
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +151,12 @@ class FrontierSettings:
     active_hosts: int = option(2000, "hosts scheduled at the same time", advanced=True)
     seen_cache_urls: int = option(200_000, "fingerprints kept in memory to spare the ledger", advanced=True)
     lease_seconds: float = option(120.0, "how long a worker may hold a URL", advanced=True)
-    sweep_seconds: float = option(5.0, "how often the ledger is searched for hosts missing from the schedule", advanced=True)
-    max_crashes: int = option(3, "a URL that took its worker down this often, alone, is failed", advanced=True)
+    sweep_seconds: float = option(
+        5.0, "how often the ledger is searched for hosts missing from the schedule", advanced=True
+    )
+    max_crashes: int = option(
+        3, "a URL that took its worker down this often, alone, is failed", advanced=True
+    )
     seed_batch_urls: int = option(5000, "URLs added in one transaction while seeding", advanced=True)
 
 
@@ -161,8 +191,8 @@ class Setting:
 
 def every_setting() -> list[Setting]:
     """List all settings in the order they are declared."""
-    found = []
-    for section in dataclasses.fields(Settings):
-        for item in dataclasses.fields(section.default_factory):  # type: ignore[arg-type]
-            found.append(Setting(section.name, item.name, item.metadata["option"], item.default, str(item.type)))
-    return found
+    return [
+        Setting(section.name, item.name, item.metadata["option"], item.default, str(item.type))
+        for section in dataclasses.fields(Settings)
+        for item in dataclasses.fields(section.default_factory)  # type: ignore[arg-type]
+    ]

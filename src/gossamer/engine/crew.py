@@ -7,14 +7,18 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
+from gossamer.engine.committer import Done
 from gossamer.engine.discover import Discoverer
 from gossamer.engine.worker import Report, Worker
-from gossamer.model.outcome import Visit
 from gossamer.model.request import Lease
 
 
 class Desk(Protocol):
     """Where a crew reports to. Calls never wait: they note what happened and wake whoever acts on it."""
+
+    def ready(self) -> None:
+        """Note that the crew can take more leases than before."""
+        ...
 
     def started(self, lease: Lease, at: float) -> None:
         """Note that the first byte of a request is about to go out."""
@@ -44,8 +48,12 @@ class Crew(Protocol):
         """Take a lease. A suspect one (`known.crashes`) is visited with no other beside it."""
         ...
 
-    def learn(self, visits: Iterable[Visit]) -> None:
-        """Hear of visits that are now in the ledger."""
+    def learn(self, done: Iterable[Done], lost: frozenset[int]) -> None:
+        """Hear of visits that are now in the ledger; those whose fingerprint is in `lost` changed nothing."""
+        ...
+
+    def revoke(self, leases: Iterable[Lease]) -> None:
+        """Hear of leases that expired in the crew's hands."""
         ...
 
     def join(self, root: str) -> None:
@@ -88,10 +96,14 @@ class LocalCrew:
         if self._suspects and not self._busy:
             self._start(self._suspects.pop())
 
-    def learn(self, visits: Iterable[Visit]) -> None:
+    def learn(self, done: Iterable[Done], lost: frozenset[int]) -> None:
         """Hear of visits that are now in the ledger."""
-        for visit in visits:
-            self._discoverer.learn(visit.found)
+        for _, visit in done:
+            if visit.found and visit.known.request.fingerprint not in lost:
+                self._discoverer.learn(visit.found)
+
+    def revoke(self, leases: Iterable[Lease]) -> None:
+        """Do nothing: a task that is late reports in the end, and its report changes nothing."""
 
     def join(self, root: str) -> None:
         """Hear of a root that joined the scope."""

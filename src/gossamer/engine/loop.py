@@ -10,7 +10,7 @@ from enum import StrEnum
 import msgspec
 
 from gossamer.config.settings import Settings
-from gossamer.contracts import Added, Clock, Outlook
+from gossamer.contracts import Added, Clock, EventLog, Outlook
 from gossamer.engine.committer import Committer, Done, log_entry
 from gossamer.engine.crew import Crew
 from gossamer.engine.frontier import Frontier
@@ -18,7 +18,7 @@ from gossamer.engine.outputs import Outputs
 from gossamer.engine.seeds import Seeds
 from gossamer.engine.tally import Tally
 from gossamer.engine.worker import Report
-from gossamer.model.outcome import Committed, Crashed, Deferred, Found, Visit
+from gossamer.model.outcome import Committed, Crashed, Deferred, Found, Retry, Settled, State, Visit
 from gossamer.model.request import Lease
 
 
@@ -52,6 +52,7 @@ class Loop:
         outputs: Outputs,
         standing: Standing,
         clock: Clock,
+        log: EventLog,
         run_id: str,
     ) -> None:
         self._settings = settings
@@ -61,6 +62,7 @@ class Loop:
         self._outputs = outputs
         self._standing = standing
         self._clock = clock
+        self._log = log
         self.tally = Tally()
         self.committer = Committer(settings.engine, frontier.commit, outputs.cursors, self._committed, run_id)
         self.ending: Ending | None = None
@@ -73,6 +75,16 @@ class Loop:
         self._open: set[int] = set()
         self._seeding = True
         self._appetite = asyncio.Event()
+
+    @property
+    def in_flight(self) -> int:
+        """URLs leased and not yet finished."""
+        return max(len(self._open) - self.committer.uncommitted, 0)
+
+    @property
+    def seeding(self) -> bool:
+        """Whether seeds are still being added."""
+        return self._seeding
 
     # -- life ------------------------------------------------------------------------------------------
 
@@ -116,9 +128,9 @@ class Loop:
         self._wake.set()
 
     async def _add_seeds(self, found: list[Found], roots: set[str], progress: str) -> Added:
-        added = await self._frontier.add(found, roots, progress)
         for root in roots:
             self._crew.join(root)
+        added = await self._frontier.add(found, roots, progress)
         self._appetite.set()
         self._wake.set()
         return added
@@ -188,11 +200,19 @@ class Loop:
             if self._clock() - swept_at >= self._settings.frontier.sweep_seconds:
                 swept_at = self._clock()
                 await self._frontier.sweep()
-                self._crashes.extend((lease, False) for lease in await self._frontier.expired())
+                self._revoke(await self._frontier.expired())
                 self._wake.set()
             await _wait(self._appetite, self._settings.frontier.sweep_seconds)
 
+    def _revoke(self, expired: Sequence[Lease]) -> None:
+        self._crew.revoke(expired)
+        self._crashes.extend((lease, False) for lease in expired)
+
     # -- reports ---------------------------------------------------------------------------------------
+
+    def ready(self) -> None:
+        """Note that the crew has room."""
+        self._wake.set()
 
     def started(self, lease: Lease, at: float) -> None:
         """Note a start. Only a group with a delay and several slots needs it before the fetch is over."""
@@ -231,11 +251,11 @@ class Loop:
         visits = [visit for _, visit in done]
         self._open.difference_update(lease.token for lease, visit in done if visit.settles)
         self.tally.take(visits, committed.lost, committed.added)
-        won = [visit for visit in visits if visit.known.request.fingerprint not in committed.lost]
-        self._crew.learn(won)
-        for visit in won:
-            if visit.root:
+        self._crew.learn(done, committed.lost)
+        for visit in visits:
+            if visit.root and visit.known.request.fingerprint not in committed.lost:
                 self._crew.join(visit.root)
+        self._log_problems(visits)
         if committed.records:
             self._outputs.feed(log_entry(committed))
         if committed.live:
@@ -244,6 +264,18 @@ class Loop:
         if limit is not None and self._standing.wire_bytes + self.tally.wire_bytes >= limit:
             self.stop(Ending.SIZE_LIMIT)
         self._wake.set()
+
+    def _log_problems(self, visits: Sequence[Visit]) -> None:
+        """Write a line for what did not go well; ordinary pages are in the ledger."""
+        for visit in visits:
+            url = visit.known.request.url
+            match visit.outcome:
+                case Settled(State.FAILED | State.HELD | State.REFUSED as state, reason, detail):
+                    self._log.write(state.label, url=url, reason=reason, detail=detail)
+                case Retry(reason, not_before, detail):
+                    self._log.write("retry", url=url, reason=reason, detail=detail, not_before=not_before)
+                case Crashed(alone, poison):
+                    self._log.write("crashed", url=url, alone=alone, poison=poison)
 
     async def _drain(self) -> None:
         """Let what is under way come to its end, within the grace period."""

@@ -56,6 +56,16 @@ class Outputs:
         self._saved.update((cursor.output, cursor) for cursor in changed)
         return changed
 
+    def written(self) -> list[tuple[str, int]]:
+        """Return each output and the number of records it holds."""
+        return [(output.cursor.output, output.cursor.records) for output in self._outputs]
+
+    async def fill(self) -> None:
+        """Write everything the log holds to every output, and finish."""
+        for output in self._outputs:
+            await output.catch_up()
+            await output.close()
+
     def close(self) -> None:
         """Let `run` end when every output holds the whole log."""
         self._closing = True

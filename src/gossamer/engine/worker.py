@@ -200,7 +200,7 @@ class Worker:
         known = lease.known
         if isinstance(answer, FetchFailure):
             outcome: Outcome = retry.decide(
-                answer, _tries(lease), self._settings.politeness, now, self._random()
+                answer, known.tries + 1, self._settings.politeness, now, self._random()
             )
             return Visit(known, outcome, fetches=fetches)
         if self._cookies is not None:
@@ -213,7 +213,7 @@ class Worker:
             State.FETCHED, "ok" if answer.status < 400 else f"http_{answer.status}", "", answer.status
         )
         if answer.status in retry.TRANSIENT_STATUSES:
-            outcome = retry.decide(answer, _tries(lease), self._settings.politeness, now, self._random())
+            outcome = retry.decide(answer, known.tries + 1, self._settings.politeness, now, self._random())
             if not (isinstance(outcome, Settled) and outcome.state is State.FAILED):
                 return Visit(known, outcome, fetches=fetches)
         facts = self._extract(answer)
@@ -287,17 +287,11 @@ class Worker:
             content_hash=sha256(answer.body).hexdigest(),
             bytes=len(answer.body),
             elapsed_ms=round(answer.elapsed * 1000),
-            attempt=lease.known.attempt + 1,
+            attempt=lease.known.tries + 1,
         )
         if request.redirected_from:
             record.redirected_from = request.redirected_from
         return encode_record(record)
-
-
-def _tries(lease: Lease) -> int:
-    """Return the number of this try of the same hop, from 1."""
-    hops = len(lease.request.redirected_from) if lease.request.hop else 0
-    return lease.known.attempt - hops + 1
 
 
 def _settled(lease: Lease, outcome: Settled) -> Report:

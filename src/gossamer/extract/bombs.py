@@ -5,8 +5,9 @@ The tree builder of the HTML standard is quadratic where elements are never clos
 nodes). So is its treatment of an element with very many attributes. Browsers live with that in a process that
 the user can close.
 
-`is_bomb` recognises such documents at a cost of a few microseconds. It looks at samples first: who knows them can
-slip markup past it, and gets at most what `max_body_bytes` of it cost. `flattened` keeps of such a document what extraction
+`is_bomb` recognises such documents at a cost of a few microseconds a page. It looks at samples first, and it takes
+an end tag for what it says: who pads such markup with end tags of elements that were never opened gets past it, and
+`max_body_bytes` is the bound that remains. `flattened` keeps of such a document what extraction
 asks for, in a form that parses in linear time.
 """
 
@@ -18,8 +19,9 @@ from itertools import pairwise
 
 #: Shorter documents take less than a second whatever they hold.
 _HARMLESS_BYTES = 8_192
-_SAMPLES = 8
-_SAMPLE_BYTES = 256
+#: So many bytes are looked at of so many.
+_SAMPLE_BYTES = 512
+_SAMPLED_BYTES = 8_192
 _STRIDE = 16_384
 #: Separators between attributes in a stride that lies within one tag.
 _MAX_SEPARATORS = 1024
@@ -27,7 +29,7 @@ _MAX_OPEN_ELEMENTS = 2_000
 _MAX_OPEN_FORMATTING = 100
 _MAX_TAG_BYTES = 65_536
 
-_TAG_NAME = re.compile(rb"<(/?[a-zA-Z][a-zA-Z0-9]*)")
+_TAG_NAME = re.compile(rb"<(/?)([a-z][a-z0-9]*)")
 _FORMATTING = frozenset(b"b big code em font i nobr s small strike strong tt u".split())
 #: Elements without content, and those whose next of kin closes them.
 _SELF_CLOSING = frozenset(
@@ -65,22 +67,34 @@ def flattened(body: bytes) -> bytes:
 
 
 def _seems_unclosed(body: bytes) -> bool:
-    step = len(body) // _SAMPLES
-    opened = closed = 0
-    for start in range(0, len(body), step):
-        end = start + _SAMPLE_BYTES
-        opened += body.count(b"<", start, end)
-        closed += body.count(b"</", start, end)
-    # `opened` counts both kinds of tag: a document that closes all its elements has half of them closed.
-    return closed * 4 < opened
+    tags = ends = deepest = 0
+    for start in range(_SAMPLED_BYTES // 2, len(body), _SAMPLED_BYTES):
+        tags += body.count(b"<", start, start + _SAMPLE_BYTES)
+        ends += body.count(b"</", start, start + _SAMPLE_BYTES)
+        # Of tags that all belong together, every other is an end tag. What has no content counts as open here.
+        deepest = max(deepest, tags - 2 * ends)
+    return ends * 4 < tags or deepest * _SAMPLED_BYTES > _MAX_OPEN_ELEMENTS * _SAMPLE_BYTES
 
 
 def _is_unclosed(body: bytes) -> bool:
-    tags = Counter(_TAG_NAME.findall(body.lower()))
-    unclosed = {name: max(0, count - tags[b"/" + name]) for name, count in tags.items() if name[0] != 0x2F}
-    formatting = sum(count for name, count in unclosed.items() if name in _FORMATTING)
-    elements = sum(count for name, count in unclosed.items() if name not in _SELF_CLOSING)
-    return formatting > _MAX_OPEN_FORMATTING or elements > _MAX_OPEN_ELEMENTS
+    opened: Counter[bytes] = Counter()
+    formatting = elements = 0
+    for end, name in _TAG_NAME.findall(body.lower()):
+        if name in _SELF_CLOSING:
+            continue
+        if not end:
+            step = 1
+        elif opened[name]:
+            step = -1
+        else:
+            continue
+        opened[name] += step
+        elements += step
+        if name in _FORMATTING:
+            formatting += step
+        if elements > _MAX_OPEN_ELEMENTS or formatting > _MAX_OPEN_FORMATTING:
+            return True
+    return False
 
 
 def _has_endless_tag(body: bytes) -> bool:

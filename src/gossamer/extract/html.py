@@ -9,12 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from selectolax.lexbor import LexborCSSSelector, LexborDocumentOptions, LexborHTMLParser, LexborNode, SelectolaxError
+from selectolax.lexbor import (
+    LexborCSSSelector,
+    LexborDocumentOptions,
+    LexborHTMLParser,
+    LexborNode,
+    SelectolaxError,
+)
 
 from gossamer.errors import InvalidUrl
 from gossamer.extract.bombs import flattened, is_bomb
 from gossamer.extract.charset import UTF_8, decode, sniff
-from gossamer.extract.links import LinkResolver, is_nofollow, leads_to_page, refresh_target, without_fragment
+from gossamer.extract.links import LinkResolver, is_nofollow, leads_to_page, refresh_target
 from gossamer.model.page import Facts
 from gossamer.model.url import UrlPolicy, join
 from gossamer.policy import robots_meta
@@ -104,10 +110,13 @@ class HtmlExtractor:
             if tag == anchor:
                 # A hundred times a page, so written out: what `_Document.take` does for the others.
                 attributes = node.attributes
-                reference = attributes["href"] if "href" in attributes else attributes.get("xlink:href")
-                reference = reference or ""
-                if "#" in reference:
-                    reference = without_fragment(reference)
+                reference = (
+                    attributes["href"] if "href" in attributes else attributes.get("xlink:href")
+                ) or ""
+                # The fragment goes now, so that a page's many anchors are one reference. Not where a space comes
+                # before it: that is part of the URL, but at the end of a reference it would be stripped.
+                if "#" in reference and " #" not in reference:
+                    reference = reference.partition("#")[0]
                 if "rel" in attributes and is_nofollow(attributes["rel"] or ""):
                     references.setdefault(reference, False)
                 else:
@@ -118,7 +127,9 @@ class HtmlExtractor:
                 document.take(tag, node.attributes)
         document.settle(facts)
         facts.title = _title(tree, root, self._find)
-        facts.language = _clean(root.attributes.get("lang") or _scalars(content_language), _MAX_LANGUAGE_CHARS)
+        facts.language = _clean(
+            root.attributes.get("lang") or _scalars(content_language), _MAX_LANGUAGE_CHARS
+        )
         facts.headings = _texts(headings)
         facts.links = self._links.resolve(references, _base(url, document.base), self._max_links)
 

@@ -58,15 +58,14 @@ class LinkResolver:
         known_absolute, known_relative = absolute.get, relative.get
         links: dict[int, Link] = {}
         for reference, follow in islice(references.items(), limit * _TRIES_PER_LINK):
-            link = known_absolute(reference) or known_relative(reference) or self._learn(reference, base)
+            link = known_relative(reference) or known_absolute(reference) or self._learn(reference, base)
             if link is _NOWHERE:
                 continue
-            found = link.fingerprint
-            if not follow:
-                if found not in links:
-                    links[found] = Link(link.url, found, link.host, follow=False)
-            elif found not in links or not links[found].follow:
-                links[found] = link
+            key = link.fingerprint
+            if key not in links:
+                links[key] = link if follow else Link(link.url, key, link.host, follow=False)
+            elif follow and not links[key].follow:
+                links[key] = link
         return list(islice(links.values(), limit))
 
     def _memories(self, base: str) -> tuple[dict[str, Link], dict[str, Link]]:
@@ -99,13 +98,6 @@ class LinkResolver:
         self._by_origin.clear()
         self._by_folder.clear()
         self._remembered = 0
-
-
-def without_fragment(reference: str) -> str:
-    """Return a reference that leads to the same page: without its fragment, where that changes nothing else."""
-    cut = reference.partition("#")[0]
-    # A space before the fragment is part of the URL; at the end of a reference it would be stripped.
-    return reference if cut[-1:] == " " else cut
 
 
 def is_nofollow(rel: str) -> bool:

@@ -40,11 +40,6 @@ class Deadlines:
         """Stop watching `item`, expired or not."""
         self._due.pop(item, None)
 
-    def close(self) -> None:
-        """Stop the timer. Nothing watched from now on expires."""
-        if self._timer is not None:
-            self._timer.cancel()
-
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()

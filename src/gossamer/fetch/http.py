@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import ssl
 from collections.abc import Callable, Sequence
@@ -155,7 +156,7 @@ class HttpFetcher:
     async def close(self) -> None:
         """Close all idle connections. Those in use close when their fetch ends."""
         self._pool.close()
-        self._deadlines.close()
+        self._resolver.close()
         await asyncio.sleep(0)  # transports say goodbye in the next turn of the loop
 
     def _compose(
@@ -164,7 +165,7 @@ class HttpFetcher:
         """Split the URL and write the request."""
         slash = url.find("/", 8)
         if slash < 0 or " " in url or not url.isprintable():
-            raise ValueError(f"not a canonical URL: {url!r}")
+            raise ValueError(f"not a canonical http or https URL: {url!r}")
         key = url[:slash]
         origin = self._origins.get(key) or self._new_origin(key)
         target = url[slash:]
@@ -174,13 +175,13 @@ class HttpFetcher:
         text = self._header_texts.get(own)
         if text is None:
             text = self._new_header_text(own)
-        if method != "GET":
+        if method != "GET" or body:
             text = _for_method(method, text, body)
         return origin, f"{method} {target} HTTP/1.1\r\nHost: {origin.authority}\r\n{text}\r\n".encode() + body
 
     def _new_origin(self, key: str) -> _Origin:
         match = _ORIGIN.fullmatch(key)
-        if match is None or not key.isascii():
+        if match is None or not key.isascii() or int(match[3] or 0) > 65_535:
             raise ValueError(f"not a canonical http or https origin: {key!r}")
         scheme, host, port = match[1], match[2], match[3]
         tls = scheme == "https"
@@ -253,6 +254,8 @@ class HttpFetcher:
             return call.failure(error.problem, str(error))
 
     async def _connect_any(self, call: _Call, addresses: Sequence[str]) -> Connection | FetchFailure:
+        if call.origin.tls and not _can_be_certified(call.origin.host):
+            return call.failure(FetchProblem.TLS, f"no certificate can be for {call.origin.host}")
         failure = call.failure(FetchProblem.DNS, f"{call.origin.host} has no address")
         seconds = self._settings.connect_timeout_seconds
         for address in addresses:
@@ -267,7 +270,9 @@ class HttpFetcher:
             except OSError as error:
                 reset = isinstance(error, ConnectionResetError | ConnectionAbortedError)
                 problem = FetchProblem.TLS if call.origin.tls and reset else FetchProblem.CONNECT
-                failure = call.failure(problem, f"{place}: {error.strerror or type(error).__name__}")
+                failure = call.failure(
+                    problem, f"{place}: {os.strerror(error.errno) if error.errno else type(error).__name__}"
+                )
         return failure
 
     async def _connect_to(self, origin: _Origin, address: str) -> Connection:
@@ -302,6 +307,14 @@ def _decode(reply: Reply, call: _Call) -> bytes | tuple[FetchProblem, str]:
         return FetchProblem.BAD_ENCODING, _one_line(str(error))
     except BodyTooLarge:
         return FetchProblem.TOO_LARGE, f"more than {call.cap} bytes after decompression"
+
+
+def _can_be_certified(host: str) -> bool:
+    """Tell whether `ssl` accepts the name; where it raises, asyncio leaves the socket open."""
+    try:
+        return bool(host.encode("idna"))
+    except UnicodeError:  # an empty label, or one of more than 63 characters
+        return False
 
 
 def _tls_reason(error: ssl.SSLError) -> str:

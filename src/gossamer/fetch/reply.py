@@ -64,7 +64,12 @@ _NAMES = _Names(
 
 
 def read_headers(raw: Sequence[tuple[bytes, bytes]]) -> Headers:
-    """Decode raw headers: names in lower case, values without the white space around them."""
+    """Decode raw headers: names in lower case, values without the white space around them, or NUL in them.
+
+    NUL becomes a space (RFC 9110, section 5.5); line breaks cannot occur. So no value can break what it is copied to.
+    """
+    if b"\0" in b"".join([value for _, value in raw]):
+        raw = [(name, value.replace(b"\0", b" ")) for name, value in raw]
     names = _NAMES
     try:
         return tuple([(names[name], value.decode().strip()) for name, value in raw])

@@ -40,7 +40,9 @@ class JobFolder:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 holder = os.pread(handle, 20, 0).decode("ascii", "replace").strip() or "unknown"
-                raise JobBusy(f"job {self.name} is being worked on by process {holder}; wait for it or stop it") from error
+                raise JobBusy(
+                    f"job {self.name} is being worked on by process {holder}; wait for it or stop it"
+                ) from error
             os.ftruncate(handle, 0)
             os.pwrite(handle, str(os.getpid()).encode(), 0)
             yield
@@ -70,5 +72,12 @@ class JobFolder:
 
     def _clear(self) -> None:
         """Remove the job's own files, and nothing a user may have put beside them."""
-        for name in ("ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm", "job.toml", "report.json", "log.jsonl"):
+        for name in (
+            "ledger.sqlite",
+            "ledger.sqlite-wal",
+            "ledger.sqlite-shm",
+            "job.toml",
+            "report.json",
+            "log.jsonl",
+        ):
             (self.path / name).unlink(missing_ok=True)

@@ -2,14 +2,15 @@
 
 Structure: a politeness group owns the windows of its hosts; a heap orders groups by the moment they may next
 start a request. A group is *ready* (in the heap), *starting* (a lease is out whose first byte has not gone,
-so the next due time is unknown), *full* (`per_host` leases open) or *idle* (no request at hand). Heap
-entries are never removed: each carries the stamp its group had, and a changed stamp voids it.
+so the next due time is unknown), *full* (`per_host` leases open) or *idle* (no request at hand). A heap entry
+carries the stamp its group had, and a changed stamp voids it; void ones are dropped now and then.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 
 from gossamer.config.settings import FrontierSettings, PolitenessSettings
@@ -32,6 +33,7 @@ class _Window:
         "leased",
         "missed",
         "refill",
+        "served",
         "taken",
         "tombstones",
     )
@@ -47,6 +49,8 @@ class _Window:
         self.refill = 0
         #: A request was turned away while a refill was under way, which may have read too early to see it.
         self.missed = False
+        #: Leased since it was scheduled: its turn, where more hosts have work than may be active.
+        self.served = 0
         #: Leased and not settled yet: live in the ledger, and not in the window.
         self.leased = 0
         #: Settled while a refill was under way: the refill may have read them as live.
@@ -100,7 +104,8 @@ class _Group:
         self.last_start = state.last_start
         self.failures = state.failures
         self.in_flight = 0
-        self.starting = 0
+        #: Tokens of leases whose start nobody has reported.
+        self.starting: set[int] = set()
         self.stamp = 0
         self.windows: dict[str, _Window] = {}
         self.turn = 0
@@ -138,8 +143,9 @@ class MemoryScheduler:
         self._places: dict[int, int] = {}
         self._leases: dict[int, tuple[Lease, bool]] = {}
         self._hungry: dict[str, None] = {}
-        #: More hosts have work than may be active: those that ran dry make room instead of being refilled.
+        #: More hosts have work than may be active: those that had their turn run dry and make room.
         self._crowded = False
+        self._sweeps = 0
         self._stale = 0
 
     def __repr__(self) -> str:
@@ -154,21 +160,33 @@ class MemoryScheduler:
             found = self._windows.get(host)
             if found is None:
                 absent.append(host)
-            elif found[0].idle:
+            elif found[0].idle and not self._crowded:
                 # The ledger has work for a host we took for finished: whatever was missed, look again.
                 found[0].exhausted = False
                 self._hungry[host] = None
-        if len(absent) > self._settings.active_hosts - len(self._windows):
+        if self._crowded or len(absent) > self._settings.active_hosts - len(self._windows):
             self._retire_idle_hosts()
         room = max(self._settings.active_hosts - len(self._windows), 0)
-        self._crowded = len(absent) > room
-        return absent[:room]
+        # Hosts are asked about in parts: that all of one part are scheduled says nothing about the others.
+        if absent:
+            self._crowded = len(absent) > room
+        return self._pick(absent, room)
+
+    def _pick(self, hosts: list[str], room: int) -> list[str]:
+        """Choose who comes in: another order each time, or those listed last would never be among the first."""
+        if len(hosts) <= room:
+            return hosts
+        self._sweeps += 1
+        return sorted(hosts, key=lambda host: zlib.crc32(host.encode(), self._sweeps))[:room]
 
     async def activate(self, infos: Sequence[HostInfo]) -> None:
         """Schedule hosts, empty and hungry, with the politeness state they had."""
         for info in infos:
             if info.host in self._windows:
                 continue
+            if len(self._windows) >= self._settings.active_hosts:
+                self._crowded = True
+                return
             group = self._groups.get(info.state.group) or self._new_group(info.state)
             window = _Window(info.host, info.pages)
             group.windows[info.host] = window
@@ -220,6 +238,10 @@ class MemoryScheduler:
         if window.floor is not None and key > window.floor:
             window.missed = True
             return False
+        if self._crowded and window.served >= self._settings.window_urls:
+            window.exhausted = False
+            window.missed = True
+            return False
         if len(window) >= self._settings.window_urls:
             window.floor = key
             window.exhausted = False
@@ -238,9 +260,9 @@ class MemoryScheduler:
             window.refill = next(self._tokens)
             window.missed = False
             window.tombstones.clear()
-            # The ledger also returns what is at hand or leased: ask for that much more.
-            limit = self._settings.window_urls + len(window) + window.leased
-            refills.append(Refill(host, window.refill, limit))
+            # The ledger also returns what is leased: ask for that much more than fits.
+            asked = self._settings.window_urls + window.leased
+            refills.append(Refill(host, window.refill, asked))
         return refills
 
     async def push(self, refill: Refill, known: Sequence[Known]) -> int:
@@ -255,17 +277,12 @@ class MemoryScheduler:
         window.exhausted = len(known) < refill.limit and not window.missed
         window.floor = None
         for item in known:
-            fingerprint = item.request.fingerprint
-            if fingerprint in window.tombstones:
+            if item.request.fingerprint in window.tombstones:
                 # Settled since, or settled and queued again: only the ledger can tell.
                 window.exhausted = False
                 continue
-            if fingerprint in self._places:
-                continue
-            window.put(item, now)
-            self._places[fingerprint] = 0
-            placed += 1
-        if len(known) >= refill.limit:
+            placed += self._place(window, item, now)
+        if len(known) >= refill.limit and window.floor is None:
             last = known[-1]
             window.floor = (last.request.priority, last.seq)
         window.refill = 0
@@ -305,12 +322,12 @@ class MemoryScheduler:
             self._leases[token] = (lease, True)
             window.taken += 1
             window.leased += 1
+            window.served += 1
             group.in_flight += 1
             group.turn += 1
             # Round robin between groups without a delay: the one served last is due last.
             group.due = max(group.due, now)
-            if group.delay > 0:
-                group.starting = token
+            group.starting.add(token)
             self._note_hunger(window)
             return lease
         return None
@@ -331,14 +348,13 @@ class MemoryScheduler:
             return
         _, group = self._windows[lease.request.host]
         self._start(group, at)
-        if group.starting == lease.token:
-            group.starting = 0
+        group.starting.discard(lease.token)
         self._reschedule(group)
 
     def _start(self, group: _Group, at: float) -> None:
         group.last_start = max(group.last_start, at)
         jitter = 1.0 + self._politeness.jitter * self._random()
-        group.due = max(group.due, at + group.delay * jitter)
+        group.due = max(group.due, group.last_start + group.delay * jitter)
 
     async def release(self, lease: Lease, pause: Pause, *, put_back: bool = False) -> None:
         """Free the host's slot and set when it is due."""
@@ -348,15 +364,14 @@ class MemoryScheduler:
             return
         window, group = self._windows[lease.request.host]
         group.in_flight -= 1
-        if group.starting == lease.token:
-            group.starting = 0
+        group.starting.discard(lease.token)
         self._apply(group, pause)
         if put_back:
             del self._leases[lease.token]
             window.taken -= 1
             window.leased -= 1
-            window.put(lease.known, self._clock())
-            self._places[lease.request.fingerprint] = 0
+            del self._places[lease.request.fingerprint]
+            self._place(window, lease.known, self._clock())
         else:
             self._leases[lease.token] = (lease, False)
         self._reschedule(group)
@@ -364,7 +379,7 @@ class MemoryScheduler:
     def _apply(self, group: _Group, pause: Pause) -> None:
         if pause.delay is not None:
             group.delay = pause.delay
-        if pause.started_at:
+        if pause.started_at or pause.delay is not None:
             self._start(group, pause.started_at)
         group.until = max(group.until, pause.until)
         group.due = max(group.due, group.until)
@@ -388,7 +403,10 @@ class MemoryScheduler:
                 window.taken -= 1
             if is_open:
                 group.in_flight -= 1
-                group.starting = 0 if group.starting == lease.token else group.starting
+                if lease.token in group.starting:
+                    # Its worker never said whether it began: assume the worst, that it did so just now.
+                    group.starting.remove(lease.token)
+                    self._start(group, self._clock())
             if is_open or self._max_pages is not None:
                 self._reschedule(group)
 
@@ -428,7 +446,7 @@ class MemoryScheduler:
     def _reschedule(self, group: _Group) -> None:
         """Void the group's place in the heap and give it a new one if it could lease at some moment."""
         group.stamp += 1
-        if group.starting or group.in_flight >= self._politeness.per_host:
+        if (group.starting and group.delay > 0) or group.in_flight >= self._politeness.per_host:
             return
         ready = None
         for window in group.windows.values():
@@ -439,6 +457,9 @@ class MemoryScheduler:
                 break
             if window.later and (ready is None or window.later[0][0] < ready):
                 ready = window.later[0][0]
+        if len(self._heap) > 2 * len(self._groups) + 64:
+            self._heap[:] = [entry for entry in self._heap if entry[2] == entry[3].stamp]
+            heapq.heapify(self._heap)
         if ready is not None:
             heapq.heappush(self._heap, (max(group.due, ready), next(self._order), group.stamp, group))
 

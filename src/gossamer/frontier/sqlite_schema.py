@@ -39,6 +39,7 @@ MIGRATIONS = (
         parent INTEGER,
         source TEXT NOT NULL,
         attempt INTEGER NOT NULL DEFAULT 0,
+        tries INTEGER NOT NULL DEFAULT 0,
         crashes INTEGER NOT NULL DEFAULT 0,
         not_before REAL NOT NULL DEFAULT 0,
         status INTEGER,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -16,11 +17,13 @@ _QUEUED = int(State.QUEUED)
 _MAX_DETAIL = 500
 _MAX_CACHED_HOSTS = 50_000
 
-_TAKE = """
-    SELECT u.seq, u.fp, u.url, u.priority, u.depth, p.url, u.source, u.attempt, u.crashes, u.not_before,
+_READ = """
+    SELECT u.seq, u.fp, u.url, u.priority, u.depth, p.url, u.source, u.attempt, u.tries, u.crashes, u.not_before,
            u.request, u.etag, u.last_modified, u.visit
     FROM urls u LEFT JOIN urls p ON p.fp = u.parent
-    WHERE u.state = 0 AND u.host = ? AND u.not_before {due} ?
+"""
+_TAKE = f"""{_READ}
+    WHERE u.state = 0 AND u.host = ? AND u.not_before {{due}} ?
     ORDER BY u.priority, u.seq LIMIT ?
 """
 _LIVE_HOSTS = """
@@ -61,6 +64,7 @@ class _Row(NamedTuple):
     depth: int
     priority: int
     attempt: int
+    visit: int
 
 
 class UrlTable:
@@ -119,7 +123,7 @@ class UrlTable:
             chunk = list(fingerprints[start : start + 100])
             chunk += [chunk[-1]] * (100 - len(chunk))
             marks = ",".join("?" * 100)
-            sql = f"SELECT fp, seq, state, reason, depth, priority, attempt FROM urls WHERE fp IN ({marks})"  # noqa: S608 - only marks
+            sql = f"SELECT fp, seq, state, reason, depth, priority, attempt, visit FROM urls WHERE fp IN ({marks})"  # noqa: S608 - only marks
             for fp, *rest in self._db.execute(sql, chunk):
                 rows[fp] = _Row(*rest)
         return rows
@@ -176,7 +180,7 @@ class UrlTable:
 
     def _improve(self, row: _Row, found: Found, parent: int | None) -> list[Known]:
         request = found.request
-        if row.state == State.REDIRECTED and request.url in request.redirected_from:
+        if row.state == State.REDIRECTED and row.visit == 1 and request.url in request.redirected_from:
             return [self._reopen(row, request)]
         better = request.depth < row.depth or request.priority < row.priority
         if not better or row.state not in {State.QUEUED, State.REFUSED, State.HELD}:
@@ -189,16 +193,19 @@ class UrlTable:
         )
         if reopened:
             self._move((row.state, row.reason), (state, reason))
-        return [Known(request, row.seq, row.attempt)] if reopened else []
+        return [self._read(row.seq, request.host)] if reopened else []
 
     def _reopen(self, row: _Row, request: Request) -> Known:
         """Queue a URL once more that its own chain of redirects led back to, now with the cookies set."""
         self._db.execute(
-            "UPDATE urls SET state = 0, reason = '', request = ?, attempt = attempt + 1, visit = visit + 1 WHERE seq = ?",
+            "UPDATE urls SET state = 0, reason = '', request = ?, attempt = attempt + 1, tries = 0, visit = visit + 1 WHERE seq = ?",
             (_extras(request), row.seq),
         )
         self._move((row.state, row.reason), (_QUEUED, ""))
-        return Known(request, row.seq, row.attempt + 1, visit=2)
+        return self._read(row.seq, request.host)
+
+    def _read(self, seq: int, host: str) -> Known:
+        return _known(host, *self._db.execute(f"{_READ} WHERE u.seq = ?", (seq,)).fetchone())
 
     # -- settling --------------------------------------------------------------------------------------
 
@@ -236,26 +243,22 @@ class UrlTable:
         return winners, frozenset(lost), live
 
     def _requeue(self, row: _Row, known: Known, outcome: Retry | Hop | Crashed) -> Known:
-        attempt = row.attempt + 1
+        changed = partial(msgspec.structs.replace, known, attempt=row.attempt + 1)
         match outcome:
-            case Retry(reason, not_before, detail, status):
-                again = msgspec.structs.replace(known, attempt=attempt, not_before=not_before)
-                note = f"will be tried again after {reason}: {detail}"[:_MAX_DETAIL]
-                changes: tuple[object, ...] = (note, status, not_before, known.crashes)
+            case Retry(reason, not_before, detail):
+                again = changed(tries=known.tries + 1, not_before=not_before)
+                note = f"will be tried again after {reason}" + (f": {detail}" if detail else "")
             case Hop(request):
-                again = msgspec.structs.replace(known, attempt=attempt, request=request, not_before=0.0)
-                self._db.execute(
-                    "UPDATE urls SET host = ?, request = ? WHERE seq = ?",
-                    (self._host_id(request.host), _extras(request), row.seq),
-                )
-                changes = (f"redirected to {request.hop}"[:_MAX_DETAIL], 0, 0.0, known.crashes)
+                again = changed(tries=0, not_before=0.0, request=request)
+                note = f"redirected to {request.hop}"
+                move = (self._host_id(request.host), _extras(request), row.seq)
+                self._db.execute("UPDATE urls SET host = ?, request = ? WHERE seq = ?", move)
             case Crashed(alone):
-                crashes = max(known.crashes, 1) + alone
-                again = msgspec.structs.replace(known, attempt=attempt, crashes=crashes)
-                changes = ("its worker died", 0, known.not_before, crashes)
+                again = changed(crashes=max(known.crashes, 1) + alone)
+                note = "its worker died"
         self._db.execute(
-            "UPDATE urls SET attempt = attempt + 1, detail = ?, status = ?, not_before = ?, crashes = ? WHERE seq = ?",
-            (*changes, row.seq),
+            "UPDATE urls SET attempt = ?, tries = ?, crashes = ?, not_before = ?, detail = ? WHERE seq = ?",
+            (again.attempt, again.tries, again.crashes, again.not_before, note[:_MAX_DETAIL], row.seq),
         )
         return again
 
@@ -277,7 +280,7 @@ class UrlTable:
         for state, reason, n in groups:
             self._move((state, reason), (_QUEUED, ""), n)
         self._db.execute(
-            f"UPDATE urls SET state = 0, reason = '', not_before = 0, crashes = 0, attempt = attempt + 1 WHERE {where}",  # noqa: S608
+            f"UPDATE urls SET state = 0, reason = '', not_before = 0, crashes = 0, tries = 0, attempt = attempt + 1 WHERE {where}",  # noqa: S608
             parameters,
         )
         return sum(n for _, _, n in groups)
@@ -329,6 +332,7 @@ def _known(
     parent: str | None,
     source: str,
     attempt: int,
+    tries: int,
     crashes: int,
     not_before: float,
     packed: bytes | None,
@@ -354,4 +358,4 @@ def _known(
         extras.redirected_from,
         extras.hop,
     )
-    return Known(request, seq, attempt, crashes, not_before, etag or "", last_modified or "", visit)
+    return Known(request, seq, attempt, tries, crashes, not_before, etag or "", last_modified or "", visit)

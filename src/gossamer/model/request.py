@@ -55,8 +55,10 @@ class Known(msgspec.Struct, frozen=True):
     request: Request
     #: Position in the ledger; equal priorities are served in this order.
     seq: int
-    #: How often it was fetched without a final outcome. A commit must name the attempt it was leased at.
+    #: Changes whenever the row does. A commit must name the attempt it was leased at, or it changes nothing.
     attempt: int = 0
+    #: How often in a row it failed and was queued again.
+    tries: int = 0
     #: How often a worker died while holding it. From the first on it is leased alone.
     crashes: int = 0
     #: Not to be fetched before this instant (seconds since the epoch).

@@ -17,7 +17,7 @@ _HOST_TROUBLE = frozenset(
 
 def backoff(failures: int, settings: PolitenessSettings, random: float) -> float:
     """Return the wait before the next try after `failures` in a row: exponential, with jitter that only adds."""
-    base = settings.backoff_seconds * 2 ** min(max(failures, 1) - 1, 30)
+    base = settings.backoff_seconds * float(1 << min(max(failures, 1) - 1, 30))
     return min(base, settings.max_backoff_seconds) * (1.0 + settings.jitter * random)
 
 

@@ -24,6 +24,11 @@ class Scope:
         self._include = Globs(settings.include)
         self._exclude = Globs(settings.exclude)
 
+    @property
+    def roots(self) -> frozenset[str]:
+        """What spans the scope."""
+        return frozenset(self._roots)
+
     def join(self, root: str) -> None:
         """Widen the scope by the root of another seed."""
         self._roots.add(root)

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gossamer.errors import OutputFailed
+from gossamer.errors import OutputClosed, OutputFailed
 
 _NO_ROOM = "no room to write {output} ({text}): make room, then run the same command to resume"
 _FORBIDDEN = "{output} may not be written ({text}): check the permissions of the file and its folder"
@@ -26,10 +26,6 @@ _MESSAGES = {
     errno.EISDIR: "{output} is a folder: give the name of a file in it",
     errno.ENXIO: "nobody reads {output}: start its reader first",
 }
-
-
-class OutputClosed(OutputFailed):
-    """Whoever read the output went away (`| head`): the run ends, and nobody needs to be told."""
 
 
 @contextmanager

@@ -9,10 +9,10 @@ import threading
 from contextlib import suppress
 
 from gossamer.contracts import LogEntry
-from gossamer.errors import OutputFailed
+from gossamer.errors import OutputClosed, OutputFailed
 from gossamer.model.outcome import Cursor
 from gossamer.sinks.codec import CODECS, PLAIN, Codec, Projection
-from gossamer.sinks.failure import OutputClosed, explained
+from gossamer.sinks.failure import explained
 from gossamer.sinks.thread import OutputThread
 
 #: How long the thread waits for a reader before it looks whether somebody wants it to stop.

@@ -10,6 +10,7 @@ class FakeClock:
         self.now = now
 
     def __call__(self) -> float:
+        """Return the instant."""
         return self.now
 
     def advance(self, seconds: float) -> float:

@@ -56,9 +56,7 @@ def found(
     return Found(request_for(name, depth=depth, priority=priority, chain=chain), refusal)
 
 
-def known(
-    name: str, seq: int = 1, *, priority: int = 0, attempt: int = 0, not_before: float = 0.0
-) -> Known:
+def known(name: str, seq: int = 1, *, priority: int = 0, attempt: int = 0, not_before: float = 0.0) -> Known:
     """Name a request as the ledger would hand it to the schedule."""
     return Known(request_for(name, priority=priority), seq, attempt, not_before=not_before)
 

@@ -128,7 +128,9 @@ class AddContract(LedgerMaker):
         assert await contents(ledger) == before
 
     @on_ledger
-    async def test_duplicates_inside_one_add_count_once_and_the_best_finding_wins(self, ledger: Ledger) -> None:
+    async def test_duplicates_inside_one_add_count_once_and_the_best_finding_wins(
+        self, ledger: Ledger
+    ) -> None:
         refused, far, near = (
             found("a.test/1", depth=0, refusal="excluded"),
             found("a.test/1", depth=3),
@@ -220,7 +222,9 @@ class AddContract(LedgerMaker):
     def test_what_was_added_survives_closing(self, tmp_path: Path) -> None:
         async def main() -> None:
             async with self.opened(tmp_path) as ledger:
-                await ledger.add([found("a.test/1"), found("b.test/1")], roots=["http://a.test"], progress="2")
+                await ledger.add(
+                    [found("a.test/1"), found("b.test/1")], roots=["http://a.test"], progress="2"
+                )
                 first = visit((await ledger.take("a.test", 1, NOW))[0], FETCHED, found("a.test/2"))
                 await ledger.commit(batch("1", first))
                 await ledger.save_cursors([Cursor("out.jsonl", 1, 2, 3)])
@@ -239,7 +243,12 @@ class CommitContract(LedgerMaker):
     async def test_a_commit_settles_records_adds_links_and_logs_the_fetch(self, ledger: Ledger) -> None:
         one = await add_one(ledger, "a.test/1")
         done = await ledger.commit(batch("1", visit(one, FETCHED, found("b.test/2", depth=1))))
-        assert (done.lost, done.added, done.repeated, names_of(done.live)) == (frozenset(), 1, False, ["b.test/2"])
+        assert (done.lost, done.added, done.repeated, names_of(done.live)) == (
+            frozenset(),
+            1,
+            False,
+            ["b.test/2"],
+        )
         assert await self.state_of(ledger, one.request.fingerprint) == (State.FETCHED, "ok")
         assert await ledger.take("a.test", 9, NOW) == []
         assert [item.request.parent for item in await ledger.take("b.test", 9, NOW)] == [one.request.url]
@@ -393,7 +402,9 @@ class CommitContract(LedgerMaker):
         assert await ledger.hosts(0, 9) == ([], 0)
 
     @on_ledger
-    async def test_a_redirect_to_a_settled_url_outside_its_chain_reopens_nothing(self, ledger: Ledger) -> None:
+    async def test_a_redirect_to_a_settled_url_outside_its_chain_reopens_nothing(
+        self, ledger: Ledger
+    ) -> None:
         one, two = (await ledger.add([found("a.test/1"), found("a.test/2")])).live
         await ledger.commit(batch("1", visit(one, REDIRECTED)))
         target = found("a.test/1", chain=("a.test/2",))
@@ -476,7 +487,9 @@ class ReadContract(LedgerMaker):
     async def test_host_info_counts_page_records_and_remembers_the_group_clock(self, ledger: Ledger) -> None:
         one, two, three = (await ledger.add([found(f"a.test/{number}") for number in range(3)])).live
         state = GroupState("a.test", NOW, 2.5, NOW + 60, 3)
-        await ledger.commit(batch("1", visit(one), visit(two, REDIRECTED), groups=(GroupState("a.test", 1.0),)))
+        await ledger.commit(
+            batch("1", visit(one), visit(two, REDIRECTED), groups=(GroupState("a.test", 1.0),))
+        )
         await ledger.commit(batch("2", visit(three), visit(one), groups=(state,)))
         infos = await ledger.host_info(["a.test", "unknown.test"])
         assert [(item.host, item.pages) for item in infos] == [("a.test", 2), ("unknown.test", 0)]

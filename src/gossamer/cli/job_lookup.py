@@ -1,43 +1,33 @@
-"""A job's folder on disk: found by name or path, its frozen settings, and the lock of whoever works on it."""
+"""Finding a job by name or path, what its frozen settings say about URLs, and who works on it."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import cast, get_args
 
 from gossamer.cli.terminal import escape
+from gossamer.config.job_file import read_job_file
 from gossamer.config.settings import ScopeName, ScopeSettings
-from gossamer.errors import JobBusy, OutputFailed, UsageError
+from gossamer.errors import UsageError
+from gossamer.frontier.job_folder import JobFolder
 from gossamer.frontier.sqlite_reader import SqliteReader
 from gossamer.model.url import UrlPolicy
 
-_LEDGER = "ledger.sqlite"
-_SETTINGS = "job.toml"
-_LOCK = "lock"
-
 
 @dataclass(frozen=True, slots=True)
-class JobFolder:
-    """One job on disk. `word` is how the user named it, for commands we suggest."""
+class NamedJob:
+    """A job that exists on disk. `word` is how the user named it, for commands we suggest."""
 
-    path: Path
+    folder: JobFolder
     word: str
-
-    @property
-    def ledger(self) -> Path:
-        """The ledger's file; it may be missing."""
-        return self.path / _LEDGER
 
     def reader(self) -> SqliteReader:
         """Open the ledger for questions. Raises `LedgerFailed`."""
-        return SqliteReader(self.ledger)
+        return SqliteReader(self.folder.ledger)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +39,7 @@ class JobSettings:
     follows_links: bool
 
 
-def list_jobs(jobs_dir: Path) -> list[JobFolder]:
+def list_jobs(jobs_dir: Path) -> list[NamedJob]:
     """Return every job below a folder, by name; none where the folder does not exist."""
     try:
         paths = sorted(jobs_dir.iterdir())
@@ -59,14 +49,14 @@ def list_jobs(jobs_dir: Path) -> list[JobFolder]:
         raise UsageError(
             f"the jobs folder {escape(str(jobs_dir))} cannot be read: {error.strerror}"
         ) from error
-    return [JobFolder(path, path.name) for path in paths if _is_job(path)]
+    return [NamedJob(JobFolder(path), path.name) for path in paths if _is_job(path)]
 
 
-def find_job(jobs_dir: Path, word: str) -> JobFolder:
+def find_job(jobs_dir: Path, word: str) -> NamedJob:
     """Return the job of that name, or else in the folder of that path. Raises `UsageError` naming the nearest."""
     for path in (jobs_dir / word, Path(word)):
         if word and _is_job(path):
-            return JobFolder(path, word)
+            return NamedJob(JobFolder(path), word)
     names = [job.word for job in list_jobs(jobs_dir)]
     near = get_close_matches(word, names, 1, cutoff=0.5)
     if near:
@@ -79,21 +69,15 @@ def find_job(jobs_dir: Path, word: str) -> JobFolder:
 
 
 def _is_job(path: Path) -> bool:
+    folder = JobFolder(path)
     # os.path, not Path: a folder we may not look into is no job, and no error.
-    return any(os.path.exists(path / name) for name in (_LEDGER, _SETTINGS))  # noqa: PTH110
+    return any(os.path.exists(file) for file in (folder.ledger, folder.job_file))  # noqa: PTH110
 
 
-def read_settings(job: JobFolder) -> JobSettings:
+def read_settings(job: NamedJob) -> JobSettings:
     """Read what `job.toml` says about URLs. A missing file or key means the default; other keys are ignored."""
-    path = job.path / _SETTINGS
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        values = {}
-    except (OSError, ValueError) as error:
-        raise OutputFailed(
-            f"{escape(str(path))} cannot be read ({escape(str(error))}): restore it"
-        ) from error
+    path = job.folder.job_file
+    values = read_job_file(path) if path.exists() else {}
     scope = ScopeSettings(
         scope=_scope_name(values.get("scope")),
         include=_texts(values.get("include")),
@@ -128,7 +112,7 @@ def job_is_locked(folder: Path) -> int | None:
     The probe takes a shared lock for an instant: probes do not disturb each other.
     """
     try:
-        handle = os.open(folder / _LOCK, os.O_RDONLY | os.O_CLOEXEC)
+        handle = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
     try:
@@ -144,25 +128,3 @@ def job_is_locked(folder: Path) -> int | None:
 def _pid(text: bytes) -> int:
     text = text.strip()
     return int(text) if text.isdigit() else 0
-
-
-@contextmanager
-def locked(job: JobFolder) -> Iterator[None]:
-    """Work on a job alone. Raises `JobBusy` where another process already does."""
-    try:
-        handle = os.open(job.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise OutputFailed(f"{escape(str(job.path))} cannot be locked: {error.strerror}") from error
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            holder = _pid(os.read(handle, 32)) or "unknown"
-            raise JobBusy(
-                f"another process ({holder}) works on job {escape(job.word)}: stop it first, then run this again"
-            ) from error
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
-        yield
-    finally:
-        os.close(handle)

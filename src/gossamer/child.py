@@ -1,0 +1,180 @@
+"""A worker process: visits what its parent leases to it, and leaves when the parent does."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import uvloop
+
+from gossamer.assembly import build_worker, spec_of, steady_clock
+from gossamer.engine.crew import LocalCrew
+from gossamer.engine.processes import Link
+from gossamer.engine.worker import Report
+from gossamer.model.outcome import Found, RobotsFile
+from gossamer.model.request import Lease
+from gossamer.model.wire import (
+    Baked,
+    Joined,
+    Learnt,
+    Reported,
+    RobotsKept,
+    RobotsWanted,
+    Started,
+    ToChild,
+    WireReport,
+    Work,
+    decode_to_child,
+    frame,
+)
+from gossamer.policy.cookies import CookieJar
+from gossamer.policy.scope import Scope
+
+_PR_SET_PDEATHSIG = 1
+
+
+class SharedCookies:
+    """A cookie jar that tells the parent of every cookie, so that the other children have it too."""
+
+    def __init__(self, tell: Link) -> None:
+        self._jar = CookieJar()
+        self._tell = tell
+
+    def store(self, url: str, set_cookie_headers: Sequence[str], now: float) -> None:
+        """Keep cookies and pass them on."""
+        self._jar.store(url, set_cookie_headers, now)
+        self._tell.send(frame(Baked(url, list(set_cookie_headers))))
+
+    def hear(self, url: str, headers: Sequence[str], now: float) -> None:
+        """Keep what a sibling received."""
+        self._jar.store(url, headers, now)
+
+    def header_for(self, url: str, now: float) -> str:
+        """Return the Cookie header for a request."""
+        return self._jar.header_for(url, now)
+
+
+class Child:
+    """The desk of a child's crew: everything is passed on to the parent."""
+
+    def __init__(self, job_file: Path) -> None:
+        self._spec = spec_of(job_file)
+        self._clock = steady_clock()
+        self.gone = asyncio.Event()
+        self.link = Link(lambda body: self._received(decode_to_child(body)), self.gone.set)
+        self._cookies = SharedCookies(self.link) if self._spec.settings.fetch.cookies else None
+        self._scope = Scope(self._spec.settings.scope)
+        worker, self._discoverer = build_worker(
+            self._spec.settings,
+            self._scope,
+            self._robots,
+            self._clock,
+            follow=self._spec.mode == "crawl",
+            cookies=self._cookies,
+        )
+        # The parent gives no more leases than its credits allow: these are only as many hands as it may need.
+        self._crew = LocalCrew(worker, self._discoverer, self._spec.settings.engine.concurrency)
+        self._wanted: dict[str, asyncio.Future[RobotsFile | None]] = {}
+        self._found: dict[int, tuple[Found, ...]] = {}
+
+    async def run(self) -> None:
+        """Work until the parent closes the link."""
+        crew = asyncio.create_task(self._crew.run(self), name="crew")
+        gone = asyncio.create_task(self.gone.wait(), name="gone")
+        await asyncio.wait([crew, gone], return_when=asyncio.FIRST_COMPLETED)
+        if crew.done():
+            await crew
+        crew.cancel()
+
+    def _received(self, message: ToChild) -> None:
+        match message:
+            case Work(leases):
+                for lease in leases:
+                    self._crew.submit(lease)
+            case Learnt():
+                self._learn(message)
+            case Joined(roots):
+                for root in roots:
+                    self._discoverer.join(root)
+            case Baked(url, headers):
+                if self._cookies is not None:
+                    self._cookies.hear(url, headers, self._clock())
+            case RobotsKept(origin, file) if origin in self._wanted:
+                self._wanted.pop(origin).set_result(file)
+
+    def _learn(self, learnt: Learnt) -> None:
+        for token in learnt.won:
+            self._discoverer.learn(self._found.pop(token, ()))
+        for token in learnt.lost:
+            self._found.pop(token, None)
+
+    async def _robots(self, origin: str) -> RobotsFile | None:
+        """Ask the parent what the ledger has."""
+        future = self._wanted.get(origin)
+        if future is None:
+            future = self._wanted[origin] = asyncio.get_running_loop().create_future()
+            self.link.send(frame(RobotsWanted(origin)))
+        return await asyncio.shield(future)
+
+    # -- Desk ------------------------------------------------------------------------------------------
+
+    def ready(self) -> None:
+        """Nothing to tell: the parent knows when it has started us."""
+
+    def started(self, lease: Lease, at: float) -> None:
+        """Pass a start on where the schedule needs it before the visit ends."""
+        if lease.delay and self._spec.settings.politeness.per_host > 1:
+            self.link.send(frame(Started([(lease.token, at)])))
+
+    def reported(self, lease: Lease, report: Report) -> None:
+        """Pass a finished visit on, and keep what it found until its commit."""
+        visit, pause = report.visit, report.pause
+        if visit.found:
+            self._found[lease.token] = visit.found
+        wire = WireReport(
+            lease.token,
+            visit.outcome,
+            visit.record,
+            visit.found,
+            visit.fetches,
+            visit.robots,
+            visit.root,
+            pause.started_at,
+            pause.delay,
+            pause.until,
+            pause.failed,
+        )
+        self.link.send(frame(Reported([wire])))
+
+    def crashed(self, leases: Sequence[Lease], *, alone: bool) -> None:
+        """Cannot happen: the crew of a child is the child itself."""
+        raise AssertionError(leases, alone)
+
+
+async def _main(descriptor: int, job_file: Path) -> None:
+    child = Child(job_file)
+    loop = asyncio.get_running_loop()
+    await loop.create_connection(lambda: child.link, sock=socket.socket(fileno=descriptor))
+    await child.run()
+
+
+def main() -> None:
+    """Run a child: `python -m gossamer.child JOB_FILE DESCRIPTOR`."""
+    # The parent decides when to stop. A Ctrl-C in the terminal reaches us too, and must not.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    job_file, descriptor = sys.argv[1:]
+    uvloop.run(_main(int(descriptor), Path(job_file)))
+    os._exit(0)  # nothing here needs an orderly end: what was not reported will be done again
+
+
+if __name__ == "__main__":
+    main()

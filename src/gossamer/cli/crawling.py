@@ -1,0 +1,218 @@
+"""What `crawl`, `scrape` and `demo` share: from the command line to a finished run and its exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import shlex
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import uvloop
+
+from gossamer.assembly import Job, open_job, steady_clock, url_policy
+from gossamer.config.job_file import JobSpec, Mode
+from gossamer.config.load import load_settings
+from gossamer.config.settings import Settings
+from gossamer.engine.loop import Ending
+from gossamer.engine.run import Run
+from gossamer.errors import NothingFetched, ThresholdCrossed, UsageError
+from gossamer.frontier.job_folder import JobFolder
+from gossamer.model.event import Snapshot
+from gossamer.model.page import link_to
+from gossamer.model.record import FIELDS
+from gossamer.observe.progress import make_progress
+from gossamer.observe.summary import render_summary
+from gossamer.policy.threshold import Threshold, parse_threshold
+
+ProgressKind = Literal["auto", "plain", "json", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What of a command line concerns the run and not the job."""
+
+    jobs_dir: Path
+    job: str = ""
+    fresh: bool = False
+    progress: ProgressKind = "auto"
+    quiet: bool = False
+    verbose: int = 0
+    fail_on: tuple[Threshold, ...] = ()
+
+
+def spec_from(
+    mode: Mode, urls: tuple[str, ...], input_path: str, outputs: tuple[str, ...], settings: Settings
+) -> JobSpec:
+    """Check what the user asked for and return it as a job. Raises `UsageError` with what to change."""
+    if "-" in urls:
+        urls = tuple(url for url in urls if url != "-")
+        input_path = input_path or "-"
+    if not urls and not input_path:
+        raise UsageError("no URL given: name one or more, a file with -i FILE, or - for standard input")
+    if input_path and input_path != "-" and not Path(input_path).is_file():
+        raise UsageError(f"there is no input file {input_path}")
+    if input_path and input_path != "-":
+        input_path = str(Path(input_path).resolve())
+    policy = url_policy(settings.scope)
+    seeds = tuple(dict.fromkeys(link_to(_with_scheme(url), None, policy).url for url in urls))
+    unknown = [name for name in settings.record.fields if name not in FIELDS]
+    if unknown:
+        raise UsageError(f"--fields: there is no field {unknown[0]!r}; known are {', '.join(FIELDS)}")
+    return JobSpec(mode, seeds, input_path, tuple(_absolute(path) for path in outputs), settings)
+
+
+def _with_scheme(url: str) -> str:
+    if "://" not in url and not url.startswith(("http:", "https:")):
+        raise UsageError(f"{url!r} is not a URL; did you mean https://{url} ?")
+    return url
+
+
+def _absolute(path: str) -> str:
+    return path if path == "-" else str(Path(path).absolute())
+
+
+def default_job_name(spec: JobSpec) -> str:
+    """Return a name that is the same for the same command: the first host, and a hash of the job's identity."""
+    identity = msgspec.json.encode(spec.identity(), order="sorted")
+    digest = hashlib.sha256(identity).hexdigest()[:6]
+    policy = url_policy(spec.settings.scope)
+    place = link_to(spec.seeds[0], None, policy).host if spec.seeds else Path(spec.input).stem or "stdin"
+    return (
+        f"{''.join(c if c.isalnum() or c in '.-' else '-' for c in place).strip('.-')[:60] or 'job'}-{digest}"
+    )
+
+
+def options_from(values: dict[str, Any]) -> tuple[Settings, RunOptions]:
+    """Split a command's values into settings and run options."""
+    from gossamer.cli.options import given  # noqa: PLC0415 - options imports click, which this module need not
+
+    config = values["config"]
+    settings, _ = load_settings(given(values), os.environ, Path(config) if config else None)
+    return settings, RunOptions(
+        jobs_dir=values["jobs_dir"],
+        job=values["job"] or "",
+        fresh=values["fresh"],
+        progress=values["progress"],
+        quiet=values["quiet"],
+        verbose=values["verbose"],
+        fail_on=tuple(parse_threshold(text) for text in values["fail_on"]),
+    )
+
+
+def job_folder(spec: JobSpec, options: RunOptions) -> JobFolder:
+    """Return where the job lives."""
+    name = options.job or default_job_name(spec)
+    if not name.strip(". ") or "/" in name or "\0" in name or len(name) > 200:
+        raise UsageError(f"--job {name!r} is not a usable name: letters, digits, dots and dashes")
+    return JobFolder(options.jobs_dir / name)
+
+
+def run_job(spec: JobSpec, folder: JobFolder, options: RunOptions, resume_command: str) -> int:
+    """Run a job to its end and return the exit code."""
+    return uvloop.run(_run(spec, folder, options, resume_command))
+
+
+async def _run(spec: JobSpec, folder: JobFolder, options: RunOptions, resume_command: str) -> int:
+    if spec.input == "-" and sys.stdin is None:
+        raise UsageError("standard input is closed")
+    async with open_job(spec, folder, fresh=options.fresh) as job:
+        if job.resumed and await job.is_finished():
+            return await _already_finished(job, options)
+        progress = make_progress(
+            options.progress,
+            job=folder.name,
+            max_pages=spec.settings.limits.max_pages,
+            quiet=options.quiet,
+            verbose=options.verbose,
+        )
+        run = Run(job.loop, job.ledger.counts, job.standing.pages, steady_clock())
+        with progress:
+            ending = await run.watched(progress)
+            snapshot = await run.snapshot()
+            progress.update(snapshot)
+        job.write_report()
+        _say_bad_lines(job)
+        if not options.quiet:
+            _summarise(job, snapshot, ending, resume_command)
+        return _exit_code(job, run, ending, snapshot, options)
+
+
+async def _already_finished(job: Job, options: RunOptions) -> int:
+    """Fetch nothing; a late output is still filled from the record log."""
+    await job.fill_outputs()
+    if not options.quiet:
+        counts = await job.ledger.totals()
+        print(
+            f"gossamer: job {job.folder.name} is finished: {counts.get('records', 0):,} pages, nothing left to fetch"
+            f" (outputs are complete; --fresh starts over)",
+            file=sys.stderr,
+        )
+    return 0
+
+
+def _say_bad_lines(job: Job) -> None:
+    bad = job.seeds.bad_lines
+    if bad.count:
+        print(
+            f"gossamer: {bad.count:,} lines of the input are not URLs and were passed over; {bad.first}",
+            file=sys.stderr,
+        )
+
+
+def _summarise(job: Job, snapshot: Snapshot, ending: Ending, resume_command: str) -> None:
+    outputs = [(path, records) for path, records in job.outputs.written()]
+    text = render_summary(
+        snapshot,
+        job=job.folder.name,
+        ending=str(ending),
+        outputs=outputs,
+        resume_command=resume_command,
+        stream=sys.stderr,
+    )
+    print(text, file=sys.stderr)
+
+
+def _exit_code(job: Job, run: Run, ending: Ending, snapshot: Snapshot, options: RunOptions) -> int:
+    if ending is Ending.INTERRUPTED:
+        return run.signal_code or 130
+    for threshold in options.fail_on:
+        if threshold.crossed(snapshot.states):
+            raise ThresholdCrossed(f"--fail-on {threshold.text}: the threshold is crossed")
+    if not snapshot.count("fetched") and ending is Ending.DONE:
+        raise NothingFetched(f"nothing could be fetched{_most_common(snapshot, job)}")
+    return 0
+
+
+def _most_common(snapshot: Snapshot, job: Job) -> str:
+    if not snapshot.states:
+        return ": the input holds no URL"
+    reasons = [
+        (n, state, reason)
+        for state, by_reason in snapshot.states.items()
+        for reason, n in by_reason.items()
+        if state != "queued"
+    ]
+    if not reasons:
+        return ""
+    n, state, reason = max(reasons)
+    return f": {n:,} {state} ({reason}); `gossamer urls {job.folder.name} --state {state}` lists them"
+
+
+def command_line() -> str:
+    """Return the command as the user could type it again."""
+    return shlex.join(["gossamer", *sys.argv[1:]])
+
+
+def with_delay(settings: Settings, delay: float) -> Settings:
+    """Return settings with another delay."""
+    return replace(settings, politeness=replace(settings.politeness, delay=delay))
+
+
+def run_async(work: Any) -> Any:
+    """Run a coroutine on uvloop."""
+    return asyncio.Runner(loop_factory=uvloop.new_event_loop).run(work)

@@ -1,0 +1,76 @@
+"""`demo`: serve the built-in site on loopback and crawl it with the live display."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from gossamer.cli.crawling import ProgressKind, RunOptions, run_job, spec_from
+from gossamer.config.settings import (
+    EngineSettings,
+    FetchSettings,
+    LimitSettings,
+    PolitenessSettings,
+    Settings,
+)
+from gossamer.frontier.job_folder import JobFolder
+from gossamer.testing.synthetic_web import SyntheticWeb
+
+_SETTINGS = Settings(
+    # The site has a trap that never ends: depth is what a user would bound it with.
+    limits=LimitSettings(depth=5),
+    politeness=PolitenessSettings(delay=0.15, retries=2, backoff_seconds=0.5),
+    fetch=FetchSettings(allow_private=True),
+    engine=EngineSettings(concurrency=16),
+)
+_NEXT = """
+Try next (the records are in {output}):
+  gossamer urls demo --jobs-dir {jobs} --state refused     what robots.txt forbade, and why
+  gossamer explain demo {example} --jobs-dir {jobs}
+  gossamer report demo --jobs-dir {jobs}                   the coverage receipt
+  gossamer crawl https://example.org/ -o pages.jsonl -n 50           your own site
+"""
+
+
+@click.command(short_help="serve a built-in site on loopback and crawl it")
+@click.option(
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path),
+    default=Path("gossamer-demo"),
+    metavar="DIR",
+    help="where to put the job and its output [gossamer-demo]",
+)
+@click.option(
+    "--progress",
+    type=click.Choice(["auto", "plain", "json", "none"]),
+    default="auto",
+    help="how progress is shown",
+)
+@click.option("--workers", type=click.IntRange(1, 64), default=1, help="processes that fetch and extract [1]")
+def demo(folder: Path, progress: ProgressKind, workers: int) -> None:
+    """Serve a built-in site of several hosts on loopback and crawl it with a live display.
+
+    It has robots rules, duplicates, redirects, a login wall, wrong charsets, a dead host, a trap, slow and
+    failing pages.
+    """
+    output = folder / "pages.jsonl"
+    settings = replace(_SETTINGS, engine=replace(_SETTINGS.engine, workers=workers))
+    with SyntheticWeb.in_thread() as web:
+        print(
+            f"Serving {len(web.seeds)} hosts on 127.0.0.1:{web.port} and crawling them politely.",
+            file=sys.stderr,
+        )
+        spec = spec_from("crawl", tuple(web.seeds), "", (str(output),), settings)
+        options = RunOptions(folder, "demo", fresh=True, progress=progress)
+        output.unlink(missing_ok=True)
+        code = run_job(spec, JobFolder(folder / "demo"), options, "gossamer demo")
+        example = web.url("docs", "/private/plan.html")
+    print(_NEXT.format(output=output, jobs=folder, example=example), file=sys.stderr, end="")
+    click.get_current_context().exit(code)
+
+
+COMMANDS: list[click.Command] = [demo]

@@ -1,0 +1,79 @@
+"""The command `gossamer`: dispatches, and turns every failure into one line and the right exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+
+import click
+
+from gossamer import __version__
+from gossamer.cli import crawl_commands, demo_command, fetch_command, ledger_commands
+from gossamer.cli.terminal import escape
+from gossamer.errors import GossamerError, OutputClosed
+
+_BUG = 1
+
+
+class OrderedGroup(click.Group):
+    """Lists commands in the order a user meets them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order they were added."""
+        del ctx
+        return list(self.commands)
+
+
+@click.group(
+    cls=OrderedGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.version_option(__version__, prog_name="gossamer")
+def cli() -> None:
+    """Crawl websites: crash-safe, polite, and with an answer for every URL."""
+
+
+for command in (
+    *crawl_commands.COMMANDS,
+    *fetch_command.COMMANDS,
+    *ledger_commands.COMMANDS,
+    *demo_command.COMMANDS,
+):
+    cli.add_command(command)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command line and return its exit code."""
+    try:
+        result = cli.main(args=arguments, standalone_mode=False)
+    except (BrokenPipeError, OutputClosed):
+        _silence_stdout()
+        return 0
+    except (click.Abort, KeyboardInterrupt):
+        return _fail("interrupted", 130)
+    except (GossamerError, click.ClickException) as error:
+        return _fail(_one_line(error), error.exit_code)
+    except Exception as error:  # noqa: BLE001 - the last boundary: a bug becomes exit code 1
+        if "-v" in sys.argv or "--verbose" in sys.argv:
+            traceback.print_exc()
+        return _fail(f"internal error: {type(error).__name__}: {error} (-v shows where)", _BUG)
+    return result if isinstance(result, int) else 0
+
+
+def _silence_stdout() -> None:
+    """Forget what is still to be said on a stdout whose reader has left (`| head`): nothing is wrong."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _one_line(error: GossamerError | click.ClickException) -> str:
+    if isinstance(error, GossamerError):
+        return str(error)
+    text = error.format_message().replace("\n", " ")
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        return f"{text} (see `{error.ctx.command_path} --help`)"
+    return text
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"gossamer: {escape(message)}", file=sys.stderr)
+    return code

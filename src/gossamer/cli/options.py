@@ -1,0 +1,145 @@
+"""Flags made from the settings, and help that groups them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from gossamer.config.settings import Setting, every_setting
+
+_TITLES = {
+    "scope": "Scope",
+    "limits": "Limits",
+    "politeness": "Politeness",
+    "fetch": "Fetching",
+    "record": "Records",
+    "engine": "Speed",
+    "frontier": "Scheduling",
+}
+_CHOICES = {"scope": ["page", "prefix", "host", "domain", "any"]}
+
+
+class SettingOption(click.Option):
+    """A flag that stands for a setting; only what was given counts, defaults live in the settings."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.title = _TITLES[setting.section]
+        self.advanced = setting.option.advanced
+        super().__init__(**_arguments(setting))
+
+    def help_flags(self) -> str:
+        """Return the flag as help shows it: a switch in the direction that changes something."""
+        flag = "--" + self.setting.word.replace("_", "-")
+        if self.is_flag:
+            return flag.replace("--", "--no-", 1) if self.setting.default else flag
+        short = f"{self.setting.option.short}, " if self.setting.option.short else ""
+        return f"{short}{flag} {self.setting.option.metavar or _metavar(self.setting)}"
+
+    def help_text(self) -> str:
+        """Return the help with the default where it says something."""
+        text, default = self.setting.option.help, self.setting.default
+        if self.is_flag and default:
+            return f"do not {text}"
+        return (
+            f"{text} [{default:g}]"
+            if _is_number(default)
+            else f"{text} [{default}]"
+            if default and not self.is_flag
+            else text
+        )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _metavar(setting: Setting) -> str:
+    if setting.field in _CHOICES:
+        return "|".join(_CHOICES[setting.field])
+    return {"int": "N", "float": "SECONDS" if "seconds" in setting.field else "NUMBER"}.get(
+        setting.type, "TEXT"
+    )
+
+
+def _arguments(setting: Setting) -> dict[str, Any]:
+    flag = "--" + setting.word.replace("_", "-")
+    flags = [setting.option.short] if setting.option.short else []
+    base: dict[str, Any] = {"default": None, "expose_value": True}
+    if setting.type == "bool":
+        return {**base, "param_decls": [setting.word, f"{flag}/--no-{flag[2:]}"]}
+    if "tuple" in setting.type:
+        return {**base, "param_decls": [setting.word, *flags, flag], "multiple": True}
+    kind = click.Choice(_CHOICES[setting.field]) if setting.field in _CHOICES else str
+    return {**base, "param_decls": [setting.word, *flags, flag], "type": kind}
+
+
+class GroupedCommand(click.Command):
+    """A command whose help groups its flags and keeps the ones for tuning to `--help-all`."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the groups, the command's own flags first."""
+        everything = bool(ctx.meta.get("help_all"))
+        groups: dict[str, list[tuple[str, str]]] = {"Job": []}
+        hidden = 0
+        for parameter in self.get_params(ctx):
+            if isinstance(parameter, SettingOption):
+                if parameter.advanced and not everything:
+                    hidden += 1
+                    continue
+                row = parameter.help_flags(), parameter.help_text()
+                groups.setdefault(parameter.title, []).append(row)
+            elif (record := parameter.get_help_record(ctx)) is not None:
+                groups["Job"].append(record)
+        for title, rows in groups.items():
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows, col_max=34)
+        if hidden:
+            formatter.write_text(f"\n{hidden} more flags for tuning: --help-all")
+
+
+def _help_all(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.meta["help_all"] = True
+        click.echo(ctx.get_help())
+        ctx.exit()
+
+
+def setting_options(*sections: str) -> Callable[[click.Command], click.Command]:
+    """Give a command the flags of these sections of the settings."""
+
+    def add(command: click.Command) -> click.Command:
+        command.params += [SettingOption(s) for s in every_setting() if s.section in sections]
+        command.params.append(
+            click.Option(
+                ["--help-all"],
+                is_flag=True,
+                is_eager=True,
+                expose_value=False,
+                callback=_help_all,
+                help="show every flag",
+            )
+        )
+        return command
+
+    return add
+
+
+def given(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that were given as flags, by their words."""
+    words = {setting.word: setting for setting in every_setting()}
+    flags: dict[str, Any] = {}
+    for word, value in values.items():
+        if word in words and value is not None and value != ():
+            listed = isinstance(value, tuple)
+            flags[word] = (
+                [p for v in value for p in v.split(",") if p]
+                if word == "fields"
+                else list(value)
+                if listed
+                else value
+            )
+    return flags

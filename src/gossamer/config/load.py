@@ -1,0 +1,136 @@
+"""Settings from flags, environment and a TOML file, in that order of precedence, with the source of each value."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+import typing
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gossamer.config import settings as sections
+from gossamer.config.settings import Setting, Settings, every_setting
+from gossamer.errors import UsageError
+
+PREFIX = "GOSSAMER_"
+#: Variables with our prefix that are no settings.
+NOT_SETTINGS = frozenset({"JOBS_DIR", "JOB", "CONFIG", "PROGRESS", "FAILPOINT", "CONFORMANCE", "FAIL_ON"})
+_UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30, "": 1}
+
+
+def load_settings(
+    flags: Mapping[str, Any], environment: Mapping[str, str], file: Path | None
+) -> tuple[Settings, dict[str, str]]:
+    """Return the effective settings, and for each word where its value came from.
+
+    `flags` holds only what was given on the command line. Raises `UsageError` for an unknown key or a value
+    that does not fit.
+    """
+    layers = [
+        ("file", _from_file(file) if file else {}),
+        ("environment", _from_environment(environment)),
+        ("flag", dict(flags)),
+    ]
+    by_word = {setting.word: setting for setting in every_setting()}
+    values: dict[str, dict[str, Any]] = {}
+    sources: dict[str, str] = {}
+    for source, layer in layers:
+        for word, value in layer.items():
+            setting = by_word.get(word)
+            if setting is None:
+                raise UsageError(f"unknown setting {word!r} in the {source}{suggestion(word, by_word)}")
+            values.setdefault(setting.section, {})[setting.field] = convert(setting, value, source)
+            sources[word] = source
+    made = {name: _SECTIONS[name](**fields) for name, fields in values.items()}
+    return Settings(**made), sources
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """Return `; did you mean …?` for a near miss, else nothing."""
+    near = difflib.get_close_matches(word, list(known), 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def convert(setting: Setting, value: Any, source: str) -> Any:
+    """Fit a raw value to the setting's type and check that it makes sense."""
+    wanted = _TYPES[setting.section][setting.field]
+    if isinstance(value, str) and "tuple" in setting.type:
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    if isinstance(value, str) and setting.field.endswith("_bytes"):
+        value = parse_size(value, setting.word)
+    try:
+        fitted = msgspec.convert(value, wanted, strict=False)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{setting.word} ({source}): {value!r} does not fit: {error}") from error
+    if isinstance(fitted, int | float) and not isinstance(fitted, bool) and fitted < _minimum(setting):
+        raise UsageError(f"{setting.word} ({source}) must be at least {_minimum(setting)}, not {fitted:g}")
+    return fitted
+
+
+def parse_size(text: str, word: str) -> int:
+    """Read a number of bytes: `1000000`, `10MB`, `512KiB`."""
+    digits = text.strip().rstrip("bB")
+    number = digits.rstrip("kKmMgGiI")
+    unit = digits[len(number) :].lower()
+    try:
+        return int(float(number.replace("_", "")) * _UNITS[unit])
+    except (ValueError, KeyError, OverflowError) as error:
+        raise UsageError(f"{word}: {text!r} is not a size; write 1000000, 10MB or 512KiB") from error
+
+
+def _minimum(setting: Setting) -> int:
+    return 1 if setting.field in _AT_LEAST_ONE else 0
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as stream:
+            return tomllib.load(stream)
+    except OSError as error:
+        raise UsageError(f"cannot read the config file {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"the config file {path} is not valid TOML: {error}") from error
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name.removeprefix(PREFIX).lower(): value
+        for name, value in environment.items()
+        if name.startswith(PREFIX) and name.removeprefix(PREFIX) not in NOT_SETTINGS
+    }
+
+
+_SECTIONS: dict[str, type[Any]] = {
+    "scope": sections.ScopeSettings,
+    "limits": sections.LimitSettings,
+    "politeness": sections.PolitenessSettings,
+    "fetch": sections.FetchSettings,
+    "record": sections.RecordSettings,
+    "engine": sections.EngineSettings,
+    "frontier": sections.FrontierSettings,
+}
+_TYPES = {name: typing.get_type_hints(section) for name, section in _SECTIONS.items()}
+_AT_LEAST_ONE = frozenset(
+    (
+        "per_host",
+        "concurrency",
+        "workers",
+        "commit_pages",
+        "max_uncommitted_pages",
+        "window_urls",
+        "active_hosts",
+        "seen_cache_urls",
+        "max_body_bytes",
+        "max_header_bytes",
+        "max_header_count",
+        "max_pages",
+        "max_pages_per_host",
+        "seed_batch_urls",
+        "robots_probes",
+        "max_url_bytes",
+        "max_links_per_page",
+    )
+)
