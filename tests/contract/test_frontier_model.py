@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -261,15 +261,24 @@ class FrontierMachine(RuleBasedStateMachine):
         if at_once:
             self.commit(count=99, told=True)
 
-    @rule(endings=st.lists(ENDINGS, min_size=1, max_size=6), seconds=SECONDS, told=st.booleans())
-    def crawl(self, endings: list[Ending], seconds: float, told: bool) -> None:
-        """Go on for a while as a crawl does, with commits that lag a little."""
+    @rule(
+        endings=st.lists(ENDINGS, min_size=1, max_size=6),
+        seconds=SECONDS,
+        told=st.booleans(),
+        slow=st.booleans(),
+    )
+    def crawl(self, endings: list[Ending], seconds: float, told: bool, slow: bool) -> None:
+        """Go on for a while as a crawl does, with commits that lag a little or refills that do."""
         for ending in endings:
             self.lease(limit=2, seconds=seconds, prepared=True, begin=True)
+            if slow:
+                self.ask_for_refills(limit=9, read=True)
             for worker in [worker for worker in self.workers if worker.started_at][:2]:
                 self._finish(worker, ending)
-            if len(self.uncommitted) > 2:
+            if len(self.uncommitted) > (0 if slow else 2):
                 self.commit(count=2, told=told)
+            while slow and any(known is not None for _, known in self.refills):
+                self.push_a_refill()
 
     def _finish(self, worker: Worker, ending: Ending) -> None:
         self.workers.remove(worker)
@@ -407,5 +416,7 @@ TestFrontier.settings = settings(
     max_examples=150,
     stateful_step_count=60,
     deadline=None,
+    # Shrinking a failure takes minutes, more than a test may: add `Phase.shrink` by hand to have it small.
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

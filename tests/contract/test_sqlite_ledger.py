@@ -15,7 +15,7 @@ import pytest
 from gossamer.contracts import Failpoint, Ledger, no_failpoint
 from gossamer.frontier.sqlite_ledger import SqliteLedger
 from gossamer.frontier.sqlite_schema import connect_readonly
-from gossamer.model.outcome import Crashed, Retry, Settled, State, Visit
+from gossamer.model.outcome import Crashed, Outcome, Retry, Settled, State, Visit
 from gossamer.testing.clock import FakeClock
 from gossamer.testing.frontier_cases import NOW, REDIRECTED, batch, fingerprint_of, found, names_of, visit
 from gossamer.testing.ledger_contract import Cut, LedgerContract, PowerCut
@@ -57,7 +57,7 @@ def test_counts_equal_a_recount_after_every_kind_of_change(tmp_path: Path) -> No
         ledger = open_ledger(tmp_path)
         names = [f"a.test/{number}" for number in range(8)]
         live = (await ledger.add([*map(found, names), found("a.test/far", depth=9, refusal="depth")])).live
-        outcomes = [
+        outcomes: list[Outcome] = [
             FAILED,
             REDIRECTED,
             Retry("timeout", NOW),

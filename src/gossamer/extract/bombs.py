@@ -20,7 +20,7 @@ from itertools import pairwise
 #: Shorter documents take less than a second whatever they hold.
 _HARMLESS_BYTES = 8_192
 #: So many bytes are looked at of so many.
-_SAMPLE_BYTES = 512
+_SAMPLE_BYTES = 256
 _SAMPLED_BYTES = 8_192
 _STRIDE = 16_384
 #: Separators between attributes in a stride that lies within one tag.

@@ -110,9 +110,10 @@ class HtmlExtractor:
             if tag == anchor:
                 # A hundred times a page, so written out: what `_Document.take` does for the others.
                 attributes = node.attributes
-                reference = (
-                    attributes["href"] if "href" in attributes else attributes.get("xlink:href")
-                ) or ""
+                try:
+                    reference = attributes["href"] or ""
+                except KeyError:  # `[href]` also finds the `xlink:href` of a link in a picture
+                    reference = attributes.get("xlink:href") or ""
                 # The fragment goes now, so that a page's many anchors are one reference. Not where a space comes
                 # before it: that is part of the URL, but at the end of a reference it would be stripped.
                 if "#" in reference and " #" not in reference:
@@ -258,10 +259,6 @@ def _scalars(text: str) -> str:
 
 def _base(url: str, reference: str) -> str:
     """Return the document's base URL, as an href, given that of its first `base` element."""
-    try:
-        url = join(url, "")
-    except InvalidUrl:
-        return "about:blank"
     if not reference:
         return url
     try:

@@ -84,7 +84,7 @@ class LinkResolver:
     def _learn(self, reference: str, base: str) -> Link:
         url = self._policy.canonical_or_empty(reference, base)
         link = Link(url, self._policy.fingerprint(url), host_of(url)) if url else _NOWHERE
-        if len(reference) <= _MAX_REMEMBERED_CHARS and not _VANISHING.search(reference):
+        if 0 < len(reference) <= _MAX_REMEMBERED_CHARS and not _VANISHING.search(reference):
             absolute, relative = self._memories(base)
             if _ABSOLUTE.match(reference):
                 absolute[reference] = link
