@@ -82,6 +82,10 @@ class Ledger(Protocol):
         """Say whether seeding is closed and no live URL is left: the job is done."""
         ...
 
+    async def deepen(self, max_depth: int) -> int:
+        """Recompute depths from the pages URLs were found on, where those came nearer; queue what is now near enough."""
+        ...
+
     async def close_seeding(self) -> None:
         """Note that every seed has been added."""
         ...

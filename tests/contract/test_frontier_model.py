@@ -413,7 +413,7 @@ def _redirect(known: Known, target: str) -> Found:
 
 TestFrontier = FrontierMachine.TestCase
 TestFrontier.settings = settings(
-    max_examples=150,
+    max_examples=120,
     stateful_step_count=60,
     deadline=None,
     # Shrinking a failure takes minutes, more than a test may: add `Phase.shrink` by hand to have it small.

@@ -15,6 +15,7 @@ import msgspec
 import uvloop
 
 from gossamer.assembly import Job, open_job, steady_clock, url_policy
+from gossamer.cli.terminal import escape
 from gossamer.config.job_file import JobSpec, Mode
 from gossamer.config.load import load_settings
 from gossamer.config.settings import Settings
@@ -158,10 +159,12 @@ async def _already_finished(job: Job, options: RunOptions) -> int:
 def _say_bad_lines(job: Job) -> None:
     bad = job.seeds.bad_lines
     if bad.count:
-        print(
-            f"gossamer: {bad.count:,} lines of the input are not URLs and were passed over; {bad.first}",
-            file=sys.stderr,
+        what = (
+            "line of the input is not a URL and was"
+            if bad.count == 1
+            else "lines of the input are not URLs and were"
         )
+        print(f"gossamer: {bad.count:,} {what} passed over; {escape(bad.first)}", file=sys.stderr)
 
 
 def _summarise(job: Job, snapshot: Snapshot, ending: Ending, resume_command: str) -> None:

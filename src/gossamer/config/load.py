@@ -121,6 +121,7 @@ _AT_LEAST_ONE = frozenset(
         "commit_pages",
         "max_uncommitted_pages",
         "window_urls",
+        "scheduled_urls",
         "active_hosts",
         "seen_cache_urls",
         "max_body_bytes",

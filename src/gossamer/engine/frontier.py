@@ -56,8 +56,10 @@ class Frontier:
 
     async def _schedule(self, live: Sequence[Known]) -> None:
         if live:
-            await self._activate(list({known.request.host: None for known in live}))
+            # Offered before anything is awaited: later, some of it may be finished already. Hosts that are not
+            # scheduled yet are filled from the ledger.
             await self._scheduler.offer(live)
+            await self._activate(list({known.request.host: None for known in live}))
 
     async def _activate(self, hosts: Sequence[str]) -> None:
         """Bring hosts into the schedule for which it has room. A host that may not be fetched in this run is held."""
@@ -136,6 +138,10 @@ class Frontier:
     async def save_cursors(self, cursors: Sequence[Cursor]) -> None:
         """Store how far outputs have come."""
         await self._ledger.save_cursors(cursors)
+
+    async def deepen(self, max_depth: int) -> int:
+        """Queue what was refused for its depth and turned out to be nearer; returns how many."""
+        return await self._ledger.deepen(max_depth)
 
     async def is_drained(self) -> bool:
         """Say whether the job is done: the ledger decides, an empty schedule says nothing."""

@@ -168,6 +168,9 @@ class Loop:
             left = limit - self._standing.pages - self.tally.pages
             if left <= 0 and not self._open:
                 self.stop(Ending.PAGE_LIMIT)
+            if left <= len(self._open):
+                # How many more are wanted is known only when these are in the ledger.
+                self.committer.hurry()
             room = min(room, left - len(self._open))
         return room
 
@@ -179,6 +182,8 @@ class Loop:
             self.committer.hurry()
         if not (outlook.queued or outlook.in_flight or self._seeding or self._reports):
             await self._check_done()
+            # The sweep may have brought work: a resumed job begins with it.
+            self.outlook = outlook = await self._frontier.outlook()
         pause = self._settings.frontier.sweep_seconds
         if outlook.next_due is not None:
             pause = min(pause, max(outlook.next_due - self._clock(), 0.0))
@@ -186,10 +191,11 @@ class Loop:
             await _wait(self._wake, pause)
 
     async def _check_done(self) -> None:
-        if await self._frontier.is_drained():
-            self.stop(Ending.DONE)
-        else:
+        depth = self._settings.limits.depth
+        if not await self._frontier.is_drained():
             await self._frontier.sweep()
+        elif depth is None or not await self._frontier.deepen(depth):
+            self.stop(Ending.DONE)
 
     async def _refill(self) -> None:
         """Keep windows filled, and look through the ledger now and then for hosts the schedule has lost."""

@@ -23,6 +23,7 @@ from gossamer.engine.worker import Report
 from gossamer.errors import WorkerLost
 from gossamer.model.outcome import RobotsFile, Visit
 from gossamer.model.request import Lease
+from gossamer.model.url import origin_of
 from gossamer.model.wire import (
     Baked,
     Joined,
@@ -138,6 +139,8 @@ class ProcessCrew:
         self._holders: dict[int, _Child] = {}
         self._roots = dict.fromkeys(roots)
         self._deaths: deque[float] = deque(maxlen=_MAX_QUICK_DEATHS)
+        #: Origins whose robots.txt a child is fetching, and the others that want it.
+        self._robots_wanted: dict[str, tuple[_Child, list[_Child]]] = {}
         self._desk: Desk | None = None
         self._group: asyncio.TaskGroup | None = None
 
@@ -246,6 +249,11 @@ class ProcessCrew:
         child.unlearnt.clear()
         for lease in held:
             self._holders.pop(lease.token, None)
+        for origin, (holder, waiting) in list(self._robots_wanted.items()):
+            if holder is child:
+                del self._robots_wanted[origin]
+                for other in waiting:
+                    other.send(RobotsKept(origin, None))
         self._deaths.append(self._clock())
         if (
             len(self._deaths) == _MAX_QUICK_DEATHS
@@ -285,6 +293,8 @@ class ProcessCrew:
         visit = Visit(
             lease.known, wire.outcome, wire.record, wire.found, wire.fetches, wire.robots, wire.root
         )
+        if visit.robots or not visit.settles:
+            self._pass_robots_on(child, visit)
         if not visit.settles:
             self._holders.pop(wire.token, None)
             child.unlearnt.discard(wire.token)
@@ -292,4 +302,23 @@ class ProcessCrew:
         self._desk.reported(lease, Report(visit, pause))
 
     async def _send_robots(self, child: _Child, origin: str) -> None:
-        child.send(RobotsKept(origin, await self._load_robots(origin)))
+        """Answer from the ledger. What it does not have, one child fetches and the others wait for."""
+        file = await self._load_robots(origin)
+        pending = self._robots_wanted.get(origin)
+        if file is None and pending is not None and pending[0] is not child:
+            pending[1].append(child)
+            return
+        if file is None:
+            self._robots_wanted[origin] = (child, [])
+        child.send(RobotsKept(origin, file))
+
+    def _pass_robots_on(self, child: _Child, visit: Visit) -> None:
+        """Give the robots.txt a child has just tried to fetch to those who wait for it."""
+        files = {file.origin: file for file in visit.robots}
+        tried = {origin_of(fetch.url) for fetch in visit.fetches if fetch.kind == "robots"} | set(files)
+        for origin in tried & set(self._robots_wanted):
+            holder, waiting = self._robots_wanted[origin]
+            if holder is child:
+                del self._robots_wanted[origin]
+                for other in waiting:
+                    other.send(RobotsKept(origin, files.get(origin)))

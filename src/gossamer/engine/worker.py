@@ -15,6 +15,7 @@ What goes wrong with a page is an outcome. What goes wrong with the crawler is r
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 
@@ -85,6 +86,8 @@ class Worker:
         self._clock = clock
         self._random = random
         self._follow = follow
+        #: Origins whose robots.txt is being fetched: whoever else needs it waits for that one.
+        self._robots_under_way: dict[str, asyncio.Future[None]] = {}
 
     async def close(self) -> None:
         """Close every connection."""
@@ -118,6 +121,18 @@ class Worker:
     async def _visit_robots(self, lease: Lease, started: Callable[[float], None]) -> Report:
         """Spend the lease on robots.txt. It counts as a start, so the page waits for its own turn."""
         origin = origin_of(lease.request.target)
+        under_way = self._robots_under_way.get(origin)
+        if under_way is not None:
+            await asyncio.shield(under_way)
+            return Report(Visit(lease.known, Deferred()), _NO_PAUSE)
+        done = self._robots_under_way[origin] = asyncio.get_running_loop().create_future()
+        try:
+            return await self._learn_robots(origin, lease, started)
+        finally:
+            del self._robots_under_way[origin]
+            done.set_result(None)
+
+    async def _learn_robots(self, origin: str, lease: Lease, started: Callable[[float], None]) -> Report:
         answer, fetches = await self._fetch_robots(origin, lease, started)
         now = self._clock()
         file = self._robots.learn(origin, answer, now)

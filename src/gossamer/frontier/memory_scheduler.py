@@ -238,11 +238,11 @@ class MemoryScheduler:
         if window.floor is not None and key > window.floor:
             window.missed = True
             return False
-        if self._crowded and window.served >= self._settings.window_urls:
+        if self._crowded and window.served >= self._window_urls():
             window.exhausted = False
             window.missed = True
             return False
-        if len(window) >= self._settings.window_urls:
+        if len(window) >= self._window_urls():
             window.floor = key
             window.exhausted = False
             window.missed = True
@@ -261,7 +261,7 @@ class MemoryScheduler:
             window.missed = False
             window.tombstones.clear()
             # The ledger also returns what is leased: ask for that much more than fits.
-            asked = self._settings.window_urls + window.leased
+            asked = self._window_urls() + window.leased
             refills.append(Refill(host, window.refill, asked))
         return refills
 
@@ -335,8 +335,13 @@ class MemoryScheduler:
     def _is_full(self, window: _Window) -> bool:
         return self._max_pages is not None and window.taken >= self._max_pages
 
+    def _window_urls(self) -> int:
+        """How many requests a window holds: the more hosts are active, the fewer, so that the sum is bounded."""
+        share = self._settings.scheduled_urls // max(len(self._windows), 1)
+        return min(self._settings.window_urls, max(share, 4))
+
     def _note_hunger(self, window: _Window) -> None:
-        low = self._settings.window_urls // 4
+        low = self._window_urls() // 4
         if not (window.exhausted or window.refill or self._crowded) and len(window) <= low:
             self._hungry[window.host] = None
 

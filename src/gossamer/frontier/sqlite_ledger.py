@@ -101,6 +101,17 @@ class SqliteLedger:
 
         return await self._call(work)
 
+    async def deepen(self, max_depth: int) -> int:
+        """Recompute depths from the pages URLs were found on, where those came nearer; queue what is now near enough."""
+
+        def work() -> int:
+            with self._transaction("deepen"):
+                reopened = self._urls.deepen(max_depth)
+                self._urls.save_counts()
+            return reopened
+
+        return await self._call(work)
+
     async def revive(self, condition: str, parameters: Sequence[object] = ()) -> int:
         """Queue URLs again that are held, refused or failed and match an SQL condition on the URL's row."""
 

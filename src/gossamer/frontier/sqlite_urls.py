@@ -26,6 +26,10 @@ _TAKE = f"""{_READ}
     WHERE u.state = 0 AND u.host = ? AND u.not_before {{due}} ?
     ORDER BY u.priority, u.seq LIMIT ?
 """
+_NEARER = """
+    UPDATE urls SET depth = p.depth + (urls.source = 'link') FROM urls p
+    WHERE p.fp = urls.parent AND urls.depth > p.depth + (urls.source = 'link')
+"""
 _LIVE_HOSTS = """
     WITH RECURSIVE live(id) AS (
         SELECT min(host) FROM urls WHERE state = 0 AND host > :after
@@ -183,7 +187,7 @@ class UrlTable:
         if row.state == State.REDIRECTED and row.visit == 1 and request.url in request.redirected_from:
             return [self._reopen(row, request)]
         better = request.depth < row.depth or request.priority < row.priority
-        if not better or row.state not in {State.QUEUED, State.REFUSED, State.HELD}:
+        if not better:
             return []
         reopened = row.state == State.REFUSED and row.reason == "depth" and not found.refusal
         state, reason = (_QUEUED, "") if reopened else (row.state, row.reason)
@@ -271,6 +275,18 @@ class UrlTable:
         ).rowcount
         self._move((_QUEUED, ""), (int(State.HELD), reason), held)
         return held
+
+    def deepen(self, max_depth: int) -> int:
+        """Let a page that was found nearer after it was fetched bring its links nearer too, as far as that leads."""
+        if (
+            self._db.execute("SELECT 1 FROM counts WHERE state = 6 AND reason = 'depth' AND n > 0").fetchone()
+            is None
+        ):
+            return 0
+        while self._db.execute(_NEARER).rowcount:
+            pass
+        refused = "state = 6 AND reason = 'depth'"
+        return self.revive(f"{refused} AND depth <= ?", [max_depth])
 
     def revive(self, condition: str, parameters: Sequence[object]) -> int:
         """Queue URLs again that match a condition (of our own making) and are not live."""

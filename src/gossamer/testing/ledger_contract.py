@@ -219,6 +219,22 @@ class AddContract(LedgerMaker):
         assert (again.new, again.live) == (0, [])
         assert await ledger.hosts(0, 10) == ([], 0)
 
+    @on_ledger
+    async def test_a_page_found_nearer_after_its_fetch_brings_its_links_nearer(self, ledger: Ledger) -> None:
+        added = await ledger.add([found("a.test/seed"), found("a.test/late", depth=2)])
+        links = [
+            found("a.test/link", depth=3, refusal="depth"),
+            found("a.test/far", depth=9, refusal="depth"),
+        ]
+        await ledger.commit(batch("1", visit(added.live[1], FETCHED, *links[:1])))
+        await ledger.commit(
+            batch("2", visit(added.live[0], FETCHED, found("a.test/late", depth=1), links[1]))
+        )
+        assert await ledger.deepen(2) == 2
+        taken = {item.request.url: item.request.depth for item in await ledger.take("a.test", 9, NOW)}
+        assert taken == {url_of("a.test/link"): 2, url_of("a.test/far"): 1}
+        assert await ledger.deepen(2) == 0
+
     def test_what_was_added_survives_closing(self, tmp_path: Path) -> None:
         async def main() -> None:
             async with self.opened(tmp_path) as ledger:
@@ -356,6 +372,7 @@ class CommitContract(LedgerMaker):
         (shared,) = (await ledger.commit(batch("2", visit(again, Crashed(alone=False))))).live
         (alone,) = (await ledger.commit(batch("3", visit(shared, Crashed(alone=True))))).live
         assert [item.crashes for item in (again, shared, alone)] == [0, 1, 2]
+        assert [item.tries for item in (one, again, shared, alone)] == [0, 1, 1, 1]
         assert await ledger.take("a.test", 9, NOW) == [alone]
         assert (await ledger.commit(batch("4", visit(shared)))).lost == {one.request.fingerprint}
 

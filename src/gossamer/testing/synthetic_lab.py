@@ -64,7 +64,7 @@ def _failures(site: Site, slow_seconds: float) -> None:
     )
     site.put(HOST, "/failing", page(HOST, "Out of order", "").with_status(500))
     site.put(HOST, "/gone", page(HOST, "Gone for good", "").with_status(410))
-    site.expect(HOST, "/no-such-page", 404, "failed")
+    site.expect(HOST, "/no-such-page", 404, "fetched")
     site.serve(HOST, "/flaky", _flaky)
     site.serve(HOST, "/busy", _busy)
     for path in ("/flaky", "/busy"):

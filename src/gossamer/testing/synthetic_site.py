@@ -69,9 +69,10 @@ class Site:
 
 
 def _state_of(status: int) -> State:
-    if status < 300:
-        return "fetched"
-    return "redirected" if status < 400 else "failed"
+    """A 4xx is an answer like any other and has a record; only what was worth a retry can fail."""
+    if 300 <= status < 400:
+        return "redirected"
+    return "failed" if status >= 500 or status == 429 else "fetched"
 
 
 def page(host: str, title: str, body: str, *, head: str = "", lang: str = "en") -> Reply:

@@ -1,0 +1,98 @@
+"""SIGKILL at every boundary of the ledger, the schedule and the outputs, then the same command again."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import gossamer
+from gossamer.testing.synthetic_web import SyntheticWeb
+
+from .killing import (
+    KILLED,
+    GeneratedSite,
+    check_complete,
+    check_ledger,
+    check_readable,
+    check_refetches,
+    crawl_of,
+    essence,
+    read_records,
+)
+
+PAGES = 60
+#: Each boundary with a later pass to be killed at; the first one comes before that, in the same job.
+LATER = {
+    "add": 3,
+    "revive": 3,
+    "cursor": 3,
+    "commit": 4,
+    "settle": 4,
+    "sink": 5,
+}
+PARTS = {
+    **dict.fromkeys(("add", "revive", "cursor", "commit"), ("before", "written", "done")),
+    "settle": ("before", "after"),
+    "sink": ("before", "torn", "written", "synced"),
+}
+BOUNDARIES = [(f"{name}:{part}", LATER[name]) for name, parts in PARTS.items() for part in parts]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(shared_web: SyntheticWeb, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
+    """What a crawl writes that nobody disturbs."""
+    site = GeneratedSite(shared_web, PAGES)
+    crawl = crawl_of(site, tmp_path_factory.mktemp("uninterrupted"))
+    crawl.finish()
+    check_complete(crawl)
+    return essence(read_records(crawl.outputs[0]))
+
+
+@pytest.mark.parametrize(("boundary", "later"), BOUNDARIES)
+def test_killed_at_a_boundary_a_job_goes_on_as_if_nothing_had_happened(
+    web: SyntheticWeb, tmp_path: Path, uninterrupted: list[dict[str, object]], boundary: str, later: int
+) -> None:
+    web.reset()
+    crawl = crawl_of(GeneratedSite(web, PAGES), tmp_path)
+    for count in (1, later):
+        assert crawl.run(f"{boundary}@{count}").returncode == KILLED
+        check_readable(crawl)
+        check_ledger(crawl)
+    crawl.finish()
+    check_complete(crawl)
+    check_refetches(crawl, kills=2)
+    for output in crawl.outputs:
+        assert essence(read_records(output)) == uninterrupted
+
+
+@pytest.mark.parametrize("boundary", ["hold:before", "hold:written", "hold:done"])
+def test_killed_while_a_limit_is_noted_a_job_goes_on_when_the_limit_is_gone(
+    web: SyntheticWeb, tmp_path: Path, boundary: str
+) -> None:
+    crawl = crawl_of(GeneratedSite(web, PAGES), tmp_path)
+    assert crawl.with_flags("-n", "20").run(f"{boundary}@1").returncode == KILLED
+    check_readable(crawl)
+    check_ledger(crawl)
+    assert crawl.with_flags("-n", "40").run(f"{boundary}@1").returncode == KILLED
+    check_ledger(crawl)
+    crawl.finish()
+    check_complete(crawl)
+    assert set(crawl.site.page_hits().values()) == {1}
+
+
+def test_a_crawl_that_nobody_disturbs_asks_for_each_page_once(web: SyntheticWeb, tmp_path: Path) -> None:
+    crawl = crawl_of(GeneratedSite(web, PAGES), tmp_path)
+    crawl.finish()
+    check_complete(crawl)
+    check_refetches(crawl, kills=0)
+
+
+def test_every_boundary_of_the_product_is_among_those_tested() -> None:
+    source = Path(gossamer.__file__).parent
+    text = "".join(path.read_text("utf-8") for path in source.rglob("*.py"))
+    fixed = set(re.findall(r'_failpoint\("([a-z]+:[a-z]+)"\)', text))
+    transactions = set(re.findall(r'_transaction\("([a-z]+)"\)', text))
+    assert fixed <= {boundary for boundary, _ in BOUNDARIES}
+    assert transactions <= {*LATER, "hold"}
