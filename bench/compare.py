@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from ada_url import normalize_url
+from ada_url import URL
 
 
 class Row(msgspec.Struct):
@@ -40,10 +40,12 @@ def read(path: Path) -> Crawl:
 
 
 def spelled(link: Any) -> str:
-    """Return a URL in its WHATWG spelling, so that only different URLs count as different."""
+    """Return a URL in its WHATWG spelling without credentials, so that only different pages count as different."""
     text = link if isinstance(link, str) else link["url"]
     try:
-        return normalize_url(text)
+        url = URL(text)
+        url.username = url.password = ""
+        return str(url.href)
     except ValueError:
         return str(text)
 

@@ -12,6 +12,7 @@ import msgspec
 import uvloop
 from ada_url import join_url
 from selectolax.lexbor import LexborHTMLParser
+from yarl import URL
 
 RELS = ("next", "canonical", "alternate")
 LINKS = [
@@ -58,7 +59,7 @@ async def crawl(start: str, out: BinaryIO, concurrent: int = 64) -> None:
     async def work(session: aiohttp.ClientSession) -> None:
         while True:
             url = await queue.get()
-            async with session.get(url, allow_redirects=False) as response:
+            async with session.get(URL(url, encoded=True), allow_redirects=False) as response:
                 body = await response.read()
             title, links = extract(url, body) if response.content_type == "text/html" else ("", [])
             out.write(encode({"url": url, "status": response.status, "title": title, "links": links}) + b"\n")

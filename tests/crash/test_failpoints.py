@@ -67,16 +67,19 @@ def test_killed_at_a_boundary_a_job_goes_on_as_if_nothing_had_happened(
         assert essence(read_records(output)) == uninterrupted
 
 
-@pytest.mark.parametrize("boundary", ["hold:before", "hold:written", "hold:done"])
-def test_killed_while_a_limit_is_noted_a_job_goes_on_when_the_limit_is_gone(
-    web: SyntheticWeb, tmp_path: Path, boundary: str
+LIMITS = {"hold": (("-n", "20"), ("-n", "40")), "deepen": (("-d", "1"), ("-d", "2"))}
+
+
+@pytest.mark.parametrize("part", ["before", "written", "done"])
+@pytest.mark.parametrize("name", LIMITS)
+def test_killed_at_the_end_of_a_limited_run_a_job_goes_on_when_the_limit_is_raised(
+    web: SyntheticWeb, tmp_path: Path, name: str, part: str
 ) -> None:
     crawl = crawl_of(GeneratedSite(web, PAGES), tmp_path)
-    assert crawl.with_flags("-n", "20").run(f"{boundary}@1").returncode == KILLED
-    check_readable(crawl)
-    check_ledger(crawl)
-    assert crawl.with_flags("-n", "40").run(f"{boundary}@1").returncode == KILLED
-    check_ledger(crawl)
+    for limit in LIMITS[name]:
+        assert crawl.with_flags(*limit).run(f"{name}:{part}@1").returncode == KILLED
+        check_readable(crawl)
+        check_ledger(crawl)
     crawl.finish()
     check_complete(crawl)
     assert set(crawl.site.page_hits().values()) == {1}
@@ -95,4 +98,4 @@ def test_every_boundary_of_the_product_is_among_those_tested() -> None:
     fixed = set(re.findall(r'_failpoint\("([a-z]+:[a-z]+)"\)', text))
     transactions = set(re.findall(r'_transaction\("([a-z]+)"\)', text))
     assert fixed <= {boundary for boundary, _ in BOUNDARIES}
-    assert transactions <= {*LATER, "hold"}
+    assert transactions <= {*LATER, *LIMITS}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Protocol
@@ -74,27 +75,28 @@ class LocalCrew:
         self._size = size
         self._busy = 0
         self._queue: asyncio.Queue[Lease] = asyncio.Queue()
-        self._suspects: list[Lease] = []
+        #: Not begun yet: a suspect that waits to be alone, and whatever came behind it.
+        self._waiting: deque[Lease] = deque()
+        self._is_solitary = False
 
     def free(self) -> int:
         """How many more leases may be submitted now."""
-        return 0 if self._suspects else self._size - self._busy
+        return 0 if self._waiting or self._is_solitary else self._size - self._busy
 
     def submit(self, lease: Lease) -> None:
         """Take a lease; a suspect one waits until nothing else is under way."""
-        if lease.known.crashes:
-            self._suspects.append(lease)
-            self._next_suspect()
-        else:
-            self._start(lease)
+        self._waiting.append(lease)
+        self._begin()
 
-    def _start(self, lease: Lease) -> None:
-        self._busy += 1
-        self._queue.put_nowait(lease)
-
-    def _next_suspect(self) -> None:
-        if self._suspects and not self._busy:
-            self._start(self._suspects.pop())
+    def _begin(self) -> None:
+        """Begin what waits, in order. A suspect begins when nothing else is under way, and nothing beside it."""
+        while self._waiting and not self._is_solitary:
+            if self._waiting[0].known.crashes:
+                if self._busy:
+                    return
+                self._is_solitary = True
+            self._busy += 1
+            self._queue.put_nowait(self._waiting.popleft())
 
     def learn(self, done: Iterable[Done], lost: frozenset[int]) -> None:
         """Hear of visits that are now in the ledger."""
@@ -123,5 +125,6 @@ class LocalCrew:
             lease = await self._queue.get()
             report = await self._worker.visit(lease, partial(desk.started, lease))
             self._busy -= 1
+            self._is_solitary = False
             desk.reported(lease, report)
-            self._next_suspect()
+            self._begin()

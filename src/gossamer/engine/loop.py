@@ -75,6 +75,8 @@ class Loop:
         self._open: set[int] = set()
         self._seeding = True
         self._appetite = asyncio.Event()
+        #: Bytes of all runs, in the ledger or not yet.
+        self._received = standing.wire_bytes
 
     @property
     def in_flight(self) -> int:
@@ -160,6 +162,8 @@ class Loop:
 
     def _room(self) -> int:
         """How many leases may be taken: workers, uncommitted visits and the page limit set the bound."""
+        if self.ending is not None:
+            return 0
         room = min(
             self._crew.free(), self._settings.engine.max_uncommitted_pages - self.committer.uncommitted
         )
@@ -177,13 +181,17 @@ class Loop:
     async def _rest(self) -> None:
         """Wait until something happens or a host is due."""
         self.outlook = outlook = await self._frontier.outlook()
-        if not outlook.queued:
+        # Nothing queued, or nothing of it will ever be due: hosts that have used up their pages.
+        idle = not outlook.queued or (outlook.next_due is None and not self.in_flight)
+        if idle:
             # Only a commit can bring new work.
             self.committer.hurry()
-        if not (outlook.queued or outlook.in_flight or self._seeding or self._reports):
+        if idle and not (outlook.in_flight or self._seeding or self._reports):
             await self._check_done()
-            # The sweep may have brought work: a resumed job begins with it.
-            self.outlook = outlook = await self._frontier.outlook()
+            self.outlook = await self._frontier.outlook()
+            if self.outlook != outlook:
+                # The sweep brought work, as at the start of a resumed job, or held what cannot be served.
+                return
         pause = self._settings.frontier.sweep_seconds
         if outlook.next_due is not None:
             pause = min(pause, max(outlook.next_due - self._clock(), 0.0))
@@ -242,6 +250,7 @@ class Loop:
             await self._frontier.started(*self._starts.popleft())
         while self._reports:
             lease, report = self._reports.popleft()
+            self._weigh(report.visit)
             put_back = isinstance(report.visit.outcome, Deferred)
             await self._frontier.release(lease, report.pause, put_back=put_back)
             if put_back:
@@ -252,6 +261,13 @@ class Loop:
             lease, alone = self._crashes.popleft()
             poison = alone and lease.known.crashes + 1 > self._settings.frontier.max_crashes
             self.committer.put((lease, Visit(lease.known, Crashed(alone, poison))))
+
+    def _weigh(self, visit: Visit) -> None:
+        """Count what was received, before its commit: a batch of large pages would go far beyond the limit."""
+        self._received += sum(fetch.wire_bytes for fetch in visit.fetches)
+        limit = self._settings.limits.max_total_bytes
+        if limit is not None and self._received >= limit:
+            self.stop(Ending.SIZE_LIMIT)
 
     def _committed(self, done: Sequence[Done], committed: Committed) -> None:
         visits = [visit for _, visit in done]
@@ -266,9 +282,6 @@ class Loop:
             self._outputs.feed(log_entry(committed))
         if committed.live:
             self._appetite.set()
-        limit = self._settings.limits.max_total_bytes
-        if limit is not None and self._standing.wire_bytes + self.tally.wire_bytes >= limit:
-            self.stop(Ending.SIZE_LIMIT)
         self._wake.set()
 
     def _log_problems(self, visits: Sequence[Visit]) -> None:

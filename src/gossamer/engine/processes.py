@@ -97,26 +97,37 @@ class _Child:
         self.leases: dict[int, Lease] = {}
         #: Finished, reported, and waiting for their commit.
         self.unlearnt: set[int] = set()
-        self.suspects: deque[Lease] = deque()
+        #: Not handed over yet: a suspect that waits to be alone, and whatever came behind it.
+        self.waiting: deque[Lease] = deque()
+        self.solitary = 0
         self.link: Link | None = None
         self.process: asyncio.subprocess.Process | None = None
         self.gone = asyncio.Event()
 
     @property
     def free(self) -> int:
-        return 0 if self.suspects or self.link is None else self.slots - len(self.leases)
+        blocked = self.waiting or self.solitary in self.leases or self.link is None
+        return 0 if blocked else self.slots - len(self.leases)
 
     def send(self, message: ToChild) -> None:
         if self.link is not None:
             self.link.send(frame(message))
 
-    def give(self, lease: Lease) -> None:
-        self.leases[lease.token] = lease
-        self.send(Work([lease]))
+    def take(self, lease: Lease) -> None:
+        self.waiting.append(lease)
+        self.hand_over()
 
-    def next_suspect(self) -> None:
-        if self.suspects and not self.leases and self.link is not None:
-            self.give(self.suspects.popleft())
+    def hand_over(self) -> None:
+        """Send what waits, in order. A suspect goes when nothing else is under way, and nothing goes beside it."""
+        while self.waiting and self.link is not None and self.solitary not in self.leases:
+            lease = self.waiting[0]
+            if lease.known.crashes:
+                if self.leases:
+                    return
+                self.solitary = lease.token
+            self.waiting.popleft()
+            self.leases[lease.token] = lease
+            self.send(Work([lease]))
 
 
 class ProcessCrew:
@@ -153,14 +164,11 @@ class ProcessCrew:
     def submit(self, lease: Lease) -> None:
         """Hand a lease to its host's child, or to the freest one if that has no slot left."""
         home = self._children[xxhash.xxh3_64_intdigest(lease.request.host.encode()) % len(self._children)]
-        if lease.known.crashes:
-            self._holders[lease.token] = home
-            home.suspects.append(lease)
-            home.next_suspect()
-            return
-        child = home if home.free > 0 else max(self._children, key=lambda child: child.free)
+        child = home
+        if not lease.known.crashes and home.free <= 0:
+            child = max(self._children, key=lambda child: child.free)
         self._holders[lease.token] = child
-        child.give(lease)
+        child.take(lease)
 
     def learn(self, done: Iterable[Done], lost: frozenset[int]) -> None:
         """Tell each child which of its visits are in the ledger."""
@@ -224,7 +232,7 @@ class ProcessCrew:
             sock=ours,
         )
         child.send(Joined(list(self._roots)))
-        child.next_suspect()
+        child.hand_over()
         assert self._desk is not None
         self._desk.ready()
 
@@ -272,7 +280,7 @@ class ProcessCrew:
             case Reported(reports):
                 for report in reports:
                     self._reported(child, report)
-                child.next_suspect()
+                child.hand_over()
             case Started(starts):
                 for token, at in starts:
                     if token in child.leases:
