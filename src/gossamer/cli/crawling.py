@@ -64,7 +64,7 @@ def spec_from(
     unknown = [name for name in settings.record.fields if name not in FIELDS]
     if unknown:
         raise UsageError(f"--fields: there is no field {unknown[0]!r}; known are {', '.join(FIELDS)}")
-    return JobSpec(mode, seeds, input_path, tuple(_absolute(path) for path in outputs), settings)
+    return JobSpec(mode, seeds, input_path, tuple(absolute(path) for path in outputs), settings)
 
 
 def _with_scheme(url: str) -> str:
@@ -73,7 +73,8 @@ def _with_scheme(url: str) -> str:
     return url
 
 
-def _absolute(path: str) -> str:
+def absolute(path: str) -> str:
+    """Return an output's path as the ledger knows it."""
     return path if path == "-" else str(Path(path).absolute())
 
 
@@ -88,12 +89,14 @@ def default_job_name(spec: JobSpec) -> str:
     )
 
 
-def options_from(values: dict[str, Any]) -> tuple[Settings, RunOptions]:
-    """Split a command's values into settings and run options."""
+def options_from(values: dict[str, Any], stored: dict[str, Any] | None = None) -> tuple[Settings, RunOptions]:
+    """Split a command's values into settings and run options. `stored` settings stand where no flag was given."""
     from gossamer.cli.options import given  # noqa: PLC0415 - options imports click, which this module need not
 
     config = values["config"]
-    settings, _ = load_settings(given(values), os.environ, Path(config) if config else None)
+    settings, _ = load_settings(
+        {**(stored or {}), **given(values)}, os.environ, Path(config) if config else None
+    )
     return settings, RunOptions(
         jobs_dir=values["jobs_dir"],
         job=values["job"] or "",

@@ -64,7 +64,7 @@ def _state_option(states: tuple[State, ...]) -> Callable[[Any], Any]:
 # -- jobs and status -----------------------------------------------------------------------------------
 
 
-@click.command()
+@click.command(short_help="list the jobs and where each stands")
 @_jobs_dir
 def jobs(jobs_dir: Path) -> None:
     """List all jobs and where each stands."""
@@ -115,7 +115,7 @@ def _by_state(reader: SqliteReader) -> dict[State, int]:
     return sums
 
 
-@click.command()
+@click.command(short_help="how far a job has come, and what it waits for")
 @_job
 @_jobs_dir
 def status(job: str, jobs_dir: Path) -> None:
@@ -165,7 +165,7 @@ def _pace(reader: SqliteReader, now: float) -> float:
 # -- urls and explain ----------------------------------------------------------------------------------
 
 
-@click.command()
+@click.command(short_help="list URLs by state, reason or host")
 @_job
 @_state_option(tuple(State))
 @_reason
@@ -238,7 +238,7 @@ def _host_name(host: str | None) -> str | None:
     return None if host is None else host_of(canonicalise(f"http://{host}/"))
 
 
-@click.command()
+@click.command(short_help="what became of a URL, and why")
 @_job
 @click.argument("url")
 @_jobs_dir
@@ -265,7 +265,7 @@ def _fingerprint(job: NamedJob, reader: SqliteReader, url: str) -> int:
 # -- report --------------------------------------------------------------------------------------------
 
 
-@click.command()
+@click.command(short_help="the coverage receipt: every URL accounted for")
 @_job
 @click.option("--json", "as_json", is_flag=True, help="as JSON, the same as report.json")
 @_jobs_dir
@@ -283,7 +283,7 @@ def report(job: str, as_json: bool, jobs_dir: Path) -> None:
 # -- retry ---------------------------------------------------------------------------------------------
 
 
-@click.command()
+@click.command(short_help="queue failed and held URLs again")
 @_job
 @_state_option(_RETRYABLE)
 @_reason

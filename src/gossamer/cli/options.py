@@ -41,19 +41,15 @@ class SettingOption(click.Option):
     def help_text(self) -> str:
         """Return the help with the default where it says something."""
         text, default = self.setting.option.help, self.setting.default
-        if self.is_flag and default:
-            return f"do not {text}"
-        return (
-            f"{text} [{default:g}]"
-            if _is_number(default)
-            else f"{text} [{default}]"
-            if default and not self.is_flag
-            else text
-        )
+        if self.is_flag:
+            return f"do not {text}" if default else text
+        return f"{text} [{_shown(default)}]" if default not in {None, "", ()} else text
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _shown(value: object) -> str:
+    return (
+        f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
+    )
 
 
 def _metavar(setting: Setting) -> str:
@@ -91,14 +87,17 @@ class GroupedCommand(click.Command):
                     continue
                 row = parameter.help_flags(), parameter.help_text()
                 groups.setdefault(parameter.title, []).append(row)
-            elif (record := parameter.get_help_record(ctx)) is not None:
+            elif (
+                isinstance(parameter, click.Option) and (record := parameter.get_help_record(ctx)) is not None
+            ):
                 groups["Job"].append(record)
         for title, rows in groups.items():
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows, col_max=34)
         if hidden:
-            formatter.write_text(f"\n{hidden} more flags for tuning: --help-all")
+            formatter.write_paragraph()
+            formatter.write_text(f"{hidden} more flags for tuning: --help-all")
 
 
 def _help_all(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:

@@ -41,6 +41,11 @@ class JobSpec:
                 plain[setting.word] = list(value) if isinstance(value, tuple) else value
         return plain
 
+    def settings_words(self) -> dict[str, Any]:
+        """Return the settings alone, by the words of the command line."""
+        own = {"mode", "seeds", "input", "outputs"}
+        return {key: value for key, value in self.to_toml().items() if key not in own}
+
     def identity(self) -> dict[str, Any]:
         """Return what may not change when the job is resumed."""
         fixed = {setting.word for setting in every_setting() if setting.option.identity}

@@ -77,6 +77,7 @@ class Loop:
         self._appetite = asyncio.Event()
         #: Bytes of all runs, in the ledger or not yet.
         self._received = standing.wire_bytes
+        self._grace_seconds = settings.engine.grace_seconds
 
     @property
     def in_flight(self) -> int:
@@ -117,9 +118,14 @@ class Loop:
                 timer.cancel()
         return await self._conclude()
 
-    def stop(self, ending: Ending) -> None:
-        """End the run: what is under way is finished and committed, nothing new begins."""
+    def stop(self, ending: Ending, *, grace_seconds: float | None = None) -> None:
+        """End the run: what is under way is finished and committed, nothing new begins.
+
+        What is not finished within the grace period is given up; `grace_seconds` can shorten it, also later.
+        """
         self.ending = self.ending or ending
+        if grace_seconds is not None:
+            self._grace_seconds = min(self._grace_seconds, grace_seconds)
         self._wake.set()
 
     async def _seed(self) -> None:
@@ -200,10 +206,13 @@ class Loop:
 
     async def _check_done(self) -> None:
         depth = self._settings.limits.depth
-        if not await self._frontier.is_drained():
-            await self._frontier.sweep()
-        elif depth is None or not await self._frontier.deepen(depth):
+        drained = await self._frontier.is_drained()
+        if drained and depth is not None:
+            drained = not await self._frontier.deepen(depth)
+        if drained:
             self.stop(Ending.DONE)
+        else:
+            await self._frontier.sweep()
 
     async def _refill(self) -> None:
         """Keep windows filled, and look through the ledger now and then for hosts the schedule has lost."""
@@ -298,8 +307,8 @@ class Loop:
 
     async def _drain(self) -> None:
         """Let what is under way come to its end, within the grace period."""
-        deadline = self._clock() + self._settings.engine.grace_seconds
-        while self._open and self._clock() < deadline:
+        began = self._clock()
+        while self._open and self._clock() < began + self._grace_seconds:
             await self._take_reports()
             self.committer.hurry()
             if self._open:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from typing import Protocol
 
 from gossamer.contracts import LogEntry
@@ -37,12 +38,20 @@ class Outputs:
     """Feeds every output from a short queue of its own; an entry that finds it full is read from the log later."""
 
     def __init__(self, outputs: Sequence[Output]) -> None:
+        #: Those whose cursors are kept.
         self._outputs = outputs
+        self._all = list(outputs)
         self._queues: list[asyncio.Queue[LogEntry | None]] = [
             asyncio.Queue(_MAX_WAITING_ENTRIES) for _ in outputs
         ]
         self._saved: dict[str, Cursor] = {}
         self._closing = False
+        self._released = False
+
+    def attach(self, listener: Output) -> None:
+        """Feed a listener too. It lives no longer than the run, so its cursor is neither kept nor reported."""
+        self._all.append(listener)
+        self._queues.append(asyncio.Queue(_MAX_WAITING_ENTRIES))
 
     def feed(self, entry: LogEntry) -> None:
         """Offer a committed batch to every output."""
@@ -62,9 +71,17 @@ class Outputs:
 
     async def fill(self) -> None:
         """Write everything the log holds to every output, and finish."""
-        for output in self._outputs:
+        for output in self._all:
             await output.catch_up()
-            await output.close()
+        await self.release()
+
+    async def release(self) -> None:
+        """Finish every output, whether or not it was ever written to. Again is a no-op."""
+        if not self._released:
+            self._released = True
+            async with AsyncExitStack() as stack:
+                for output in self._all:
+                    stack.push_async_callback(output.close)
 
     def close(self) -> None:
         """Let `run` end when every output holds the whole log."""
@@ -77,11 +94,10 @@ class Outputs:
         """Write until closed."""
         try:
             async with asyncio.TaskGroup() as group:
-                for output, queue in zip(self._outputs, self._queues, strict=True):
+                for output, queue in zip(self._all, self._queues, strict=True):
                     group.create_task(self._consume(output, queue), name=f"output {output.cursor.output}")
         finally:
-            for output in self._outputs:
-                await output.close()
+            await self.release()
 
     async def _consume(self, output: Output, queue: asyncio.Queue[LogEntry | None]) -> None:
         await output.catch_up()

@@ -63,7 +63,7 @@ class Run:
                 raise
             return Ending.INTERRUPTED
         except BaseExceptionGroup as group:
-            raise _root_cause(group) from group
+            raise root_cause(group) from group
         finally:
             watch.cancel()
             with suppress(asyncio.CancelledError):
@@ -138,7 +138,7 @@ def _why_waiting(in_flight: int, queued: int, next_due: float | None) -> str:
     )
 
 
-def _root_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def root_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """Return the error that ended the run: ours, which says what to do, before anything else."""
     expected, other = group.split(GossamerError)
     first: BaseException = expected or other or group

@@ -271,7 +271,7 @@ class Worker:
 
     def _extract(self, answer: Response) -> Facts:
         content_type = answer.header("content-type")
-        if not answer.body or not content_type.lower().lstrip().startswith(_HTML):
+        if not answer.body or not _is_html(content_type, answer.body):
             return Facts()
         return self._extractor.extract(
             answer.body,
@@ -307,6 +307,13 @@ class Worker:
         if request.redirected_from:
             record.redirected_from = request.redirected_from
         return encode_record(record)
+
+
+def _is_html(content_type: str, body: bytes) -> bool:
+    """Go by the label; a body without one is HTML if it begins as markup does."""
+    if content_type:
+        return content_type.lower().lstrip().startswith(_HTML)
+    return body[:512].lstrip(b"\xef\xbb\xbf \t\r\n\f").startswith(b"<")
 
 
 def _settled(lease: Lease, outcome: Settled) -> Report:

@@ -1,0 +1,67 @@
+"""The settings as keyword arguments of the Python API, so that type checkers and editors know them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+from gossamer.config.settings import ScopeName
+
+
+class SettingWords(TypedDict, total=False):
+    """Every setting by its word, the same as its flag: `--per-host 2` is `per_host=2`. A test keeps it complete."""
+
+    scope: ScopeName
+    include: str | Sequence[str]
+    exclude: str | Sequence[str]
+    sort_query: bool
+    strip_tracking: bool
+    prefer: str | Sequence[str]
+    max_links_per_page: int
+    max_url_bytes: int | str
+    depth: int | None
+    max_pages: int | None
+    max_pages_per_host: int | None
+    time: float | None
+    max_total_size: int | str | None
+    robots: bool
+    delay: float
+    per_host: int
+    jitter: float
+    retries: int
+    backoff_seconds: float
+    max_backoff_seconds: float
+    max_wait_seconds: float
+    max_crawl_delay_seconds: float
+    robots_probes: int
+    robots_ttl_seconds: float
+    max_robots_bytes: int | str
+    timeout: float
+    connect_timeout_seconds: float
+    max_size: int | str
+    max_header_bytes: int | str
+    max_header_count: int
+    max_redirects: int
+    keep_alive_seconds: float
+    max_idle_connections: int
+    allow_private: bool
+    user_agent: str
+    contact: str
+    header: str | Sequence[str]
+    cookies: bool
+    fields: str | Sequence[str]
+    skip_noindex: bool
+    concurrency: int
+    workers: int
+    commit_pages: int
+    commit_seconds: float
+    max_uncommitted_pages: int
+    grace_seconds: float
+    window_urls: int
+    scheduled_urls: int
+    active_hosts: int
+    seen_cache_urls: int
+    lease_seconds: float
+    sweep_seconds: float
+    max_crashes: int
+    seed_batch_urls: int
