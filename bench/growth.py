@@ -30,10 +30,10 @@ class Point:
 
 
 @contextmanager
-def site(pages: int) -> Iterator[int]:
+def site(pages: int, host: str = HOST) -> Iterator[int]:
     """Serve the growing site and yield its port."""
     port = free_port()
-    argv = [*pinned(SERVER_CORE), sys.executable, "-m", "bench.growing_site", HOST, str(port), str(pages)]
+    argv = [*pinned(SERVER_CORE), sys.executable, "-m", "bench.growing_site", host, str(port), str(pages)]
     with running(argv, port):
         yield port
 

@@ -62,7 +62,7 @@ def follow(pid: int, started: float, every_seconds: float) -> Iterator[Sample]:
 
 @contextmanager
 def started(argv: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command while the block follows it. Exits where it fails; it does not outlive the block."""
+    """Run a command while the block follows it. Exits where it fails, but for an interrupt; it does not outlive the block."""
     process = subprocess.Popen(argv)
     try:
         yield process
@@ -70,7 +70,7 @@ def started(argv: list[str]) -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
         process.wait()
         raise
-    if process.wait() != 0:
+    if process.wait() not in {0, 130}:
         raise SystemExit(f"{' '.join(argv)}\nended with {process.returncode}")
 
 

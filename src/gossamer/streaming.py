@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -224,78 +225,90 @@ class BackgroundCrawl:
     """A crawl on an event loop in a thread of its own, for callers that are not asynchronous.
 
     * The caller may have a running event loop or none, be any thread, and run several at once.
-    * `close` stops the crawl and ends the thread. A process that exits closes what is still open.
+    * `close` stops the crawl and ends the thread. A process that exits aborts what is still open.
     """
 
     def __init__(self, plan: Plan) -> None:
+        self._plan = plan
         self._pid = os.getpid()
-        started: Future[tuple[asyncio.AbstractEventLoop, Crawl]] = Future()
-        self._thread = threading.Thread(
-            target=_run_loop_thread, args=(plan, started), name="gossamer crawl", daemon=True
-        )
-        _close_at_exit(self)
+        self._started: Future[tuple[asyncio.AbstractEventLoop, Crawl]] = Future()
+        # A daemon, or a process could not exit before a crawl that waits for its consumer: see `_abort_all`.
+        self._thread = threading.Thread(target=self._run, name="gossamer crawl", daemon=True)
+        _register_exit()
+        _open_crawls.add(self)
         self._thread.start()
-        self._loop, self._crawl = started.result()
 
     def batch(self) -> bytes:
         """Wait for the next batch of records, as JSON lines; empty at the end. Interruptible by Ctrl-C."""
-        return self._wait_for(self._crawl.batch())
+        loop, crawl = self._started.result()
+        return _wait_for(crawl.batch(), loop)
 
     def close(self) -> None:
         """Stop the crawl and wait until nothing of it is left. Raises what ended the crawl, if an error did."""
         if os.getpid() != self._pid or not self._thread.is_alive():
             return  # a forked process has a copy of this object, and none of its threads
+        loop, crawl = self._started.result()
         if threading.current_thread() is self._thread:
-            self._loop.stop()  # the garbage collector works here: it must not wait for itself
+            loop.stop()  # the garbage collector chose this thread to close us: it must not wait for itself
             return
         try:
-            self._wait_for(self._crawl.stop())
+            _wait_for(crawl.stop(), loop)
         finally:
             self.abort()
 
     def abort(self) -> None:
-        """Cancel what there is and end the thread. As safe as `close`, only less patient."""
-        if os.getpid() == self._pid:
-            with suppress(RuntimeError):  # the loop is closed: it was aborted before
-                self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-        _open_crawls.discard(self)
+        """Cancel the crawl and end the thread. As safe as `close`, and less patient."""
+        if os.getpid() != self._pid or not self._thread.is_alive():
+            return
+        loop, _ = self._started.result()
+        with suppress(RuntimeError):  # the loop was closed between the question and the answer
+            loop.call_soon_threadsafe(loop.stop)
+        self._thread.join()
 
-    def _wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-
-def _run_loop_thread(plan: Plan, started: Future[tuple[asyncio.AbstractEventLoop, Crawl]]) -> None:
-    """Run a loop until it is stopped. The runner cancels and awaits whatever is then left on it."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        loop = runner.get_loop()
+    def _run(self) -> None:
+        """Run a loop until it is stopped. The runner then cancels and awaits whatever is left on it."""
 
         async def start() -> Crawl:
-            return Crawl(plan)
+            return Crawl(self._plan)
 
-        started.set_result((loop, runner.run(start())))
-        loop.run_forever()
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                loop = runner.get_loop()
+                self._started.set_result((loop, runner.run(start())))
+                loop.run_forever()
+        except BaseException as error:
+            if self._started.done():
+                raise
+            self._started.set_exception(
+                error
+            )  # such as too many open files; raised where the crawl was started
+        finally:
+            _open_crawls.discard(self)
+
+
+def _wait_for(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
+    future = asyncio.run_coroutine_threadsafe(work, loop)
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise
 
 
 #: Crawls whose threads run. Process-wide, because the end of the process is.
 _open_crawls: set[BackgroundCrawl] = set()
 
 
-def _close_at_exit(crawl: BackgroundCrawl) -> None:
-    """See to it that a crawl nobody closed, such as one in a script's global variable, does not outlive the script.
+@cache
+def _register_exit() -> None:
+    """Have `_abort_all` called when the main thread ends.
 
-    `atexit` comes too late: by then executors refuse work, and the ledger could not be closed.
+    `atexit` comes too late: by then executors refuse work, and the ledger could not be closed any more.
     """
-    if not _open_crawls:
-        threading._register_atexit(_abort_all)  # type: ignore[attr-defined]  # noqa: SLF001
-    _open_crawls.add(crawl)
+    threading._register_atexit(_abort_all)  # type: ignore[attr-defined]  # noqa: SLF001 - see above
 
 
 def _abort_all() -> None:
+    """End the crawls that nobody closed, such as one in a global variable of a script."""
     for crawl in list(_open_crawls):
         crawl.abort()

@@ -57,7 +57,9 @@ def named(page_path: Path) -> str:
 
 
 def test_the_page_of_settings_is_what_the_settings_say() -> None:
-    assert page("settings.md") == settings_page(), "run `python -m gossamer.config.reference > docs/settings.md`"
+    assert page("settings.md") == settings_page(), (
+        "run `python -m gossamer.config.reference > docs/settings.md`"
+    )
 
 
 def test_every_state_and_every_reason_is_explained_and_no_other() -> None:
@@ -87,13 +89,18 @@ def test_every_field_of_a_record_and_every_exit_code_is_documented() -> None:
     record, exits = text.split("## A page record")[1].split("## Exit codes")
     assert set(first_cells(record)) == set(FIELDS)
     codes = {kind.exit_code for kind in vars(errors).values() if hasattr(kind, "exit_code")}
-    documented = {int(code) for row in re.findall(r"^\| ([\d, ]+) \|", exits, re.MULTILINE) for code in row.split(", ")}
+    documented = {
+        int(code) for row in re.findall(r"^\| ([\d, ]+) \|", exits, re.MULTILINE) for code in row.split(", ")
+    }
     assert documented == codes | {130, 143}
 
 
 def test_every_dependency_is_accounted_for_and_no_other() -> None:
-    groups = PROJECT["dependency-groups"]
-    wanted = [*PROJECT["project"]["dependencies"], *groups["dev"], *groups["bench"]]
+    project = PROJECT["project"]
+    wanted = [
+        *project["dependencies"],
+        *[each for extra in project["optional-dependencies"].values() for each in extra],
+    ]
     names = {re.split(r"[<>=\[ ]", requirement)[0] for requirement in wanted}
     assert set(first_cells(page("dependencies.md"))) == names
 

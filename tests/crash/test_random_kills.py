@@ -55,6 +55,7 @@ def kill_again_and_again(crawl: Crawl, seed: int, kills: int) -> None:
         killed += 1
         if (crawl.job / "ledger.sqlite").exists():
             check_ledger(crawl)
+    print('killed', killed)
     crawl.finish()
     check_readable(crawl)
     check_complete(crawl)

@@ -66,7 +66,6 @@ def demo(folder: Path, progress: ProgressKind, workers: int) -> None:
         )
         spec = spec_from("crawl", tuple(web.seeds), "", (str(output),), settings)
         options = RunOptions(folder, "demo", fresh=True, progress=progress)
-        output.unlink(missing_ok=True)
         code = run_job(spec, JobFolder(folder / "demo"), options, "gossamer demo")
         example = web.url("docs", "/private/plan.html")
     print(_NEXT.format(output=output, jobs=folder, example=example), file=sys.stderr, end="")

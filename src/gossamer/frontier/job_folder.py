@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sqlite3
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from gossamer.config.job_file import JobSpec, read_job_file, write_job_file
-from gossamer.errors import JobBusy, OutputFailed, UsageError
+from gossamer.errors import JobBusy, LedgerFailed, OutputFailed, UsageError
+from gossamer.frontier.sqlite_schema import connect_readonly
 
 
 class JobFolder:
@@ -37,7 +40,7 @@ class JobFolder:
             raise OutputFailed(f"the job folder {self.path} cannot be written: {error.strerror}") from error
         try:
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _lock(handle)
             except OSError as error:
                 holder = os.pread(handle, 20, 0).decode("ascii", "replace").strip() or "unknown"
                 raise JobBusy(
@@ -53,7 +56,7 @@ class JobFolder:
         """Make the job, or check that it is the same one; returns whether it existed. Call under the lock."""
         try:
             if fresh:
-                self._clear()
+                self._clear(set(spec.outputs) & self._owned_outputs())
             existed = self.job_file.exists()
             if existed:
                 self._check_same(spec)
@@ -70,8 +73,17 @@ class JobFolder:
                 " use the same ones to resume it, another --job name, or --fresh to start over"
             )
 
-    def _clear(self) -> None:
-        """Remove the job's own files, and nothing a user may have put beside them."""
+    def _owned_outputs(self) -> set[str]:
+        """Return the output files this job has written, by its ledger; none where that cannot be read."""
+        with suppress(LedgerFailed, sqlite3.Error), closing(connect_readonly(self.ledger)) as db:
+            return {row[0] for row in db.execute("SELECT output FROM cursors")}
+        return set()
+
+    def _clear(self, outputs: set[str]) -> None:
+        """Remove the job's own files and the outputs it is to write anew, and nothing a user put beside them."""
+        for output in outputs:
+            if Path(output).is_file():
+                Path(output).unlink()
         for name in (
             "ledger.sqlite",
             "ledger.sqlite-wal",
@@ -81,3 +93,12 @@ class JobFolder:
             "log.jsonl",
         ):
             (self.path / name).unlink(missing_ok=True)
+
+
+def _lock(handle: int) -> None:
+    """Take the lock; tries twice, because `status` holds it for an instant to see whether somebody works."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        time.sleep(0.05)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import contextmanager
 from pathlib import Path
@@ -109,24 +110,38 @@ def connect(path: Path, *, cache_bytes: int = 64 << 20) -> sqlite3.Connection:
     """Open a ledger for writing, making or upgrading it as needed."""
     with explained(path):
         db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
-        db.execute("PRAGMA journal_mode=WAL")
-        # FULL: a commit is on the disk before it counts. One fsync per batch is cheap, and power may fail.
-        db.execute("PRAGMA synchronous=FULL")
-        db.execute(f"PRAGMA cache_size=-{cache_bytes // 1024}")
-        db.execute("PRAGMA temp_store=MEMORY")
-        _migrate(db, path)
+        with _closed_on_failure(db):
+            db.execute("PRAGMA journal_mode=WAL")
+            # FULL: a commit is on the disk before it counts. One fsync per batch is cheap, and power may fail.
+            db.execute("PRAGMA synchronous=FULL")
+            db.execute(f"PRAGMA cache_size=-{cache_bytes // 1024}")
+            db.execute("PRAGMA temp_store=MEMORY")
+            _migrate(db, path)
         return db
 
 
 def connect_readonly(path: Path) -> sqlite3.Connection:
-    """Open a ledger for questions, also while a crawl writes it."""
+    """Open a ledger for questions, also while a crawl writes it, and where its folder cannot be written."""
+    wal = path.with_name(path.name + "-wal")
+    # Without a WAL nobody writes it; then SQLite need not make one, which a read-only folder would not let it.
+    mode = "mode=ro" if wal.exists() or os.access(path.parent, os.W_OK) else "mode=ro&immutable=1"
     with explained(path):
-        db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)
-        db.execute("PRAGMA query_only=ON")
-        version = _version(db)
-        if version != VERSION:
-            raise LedgerFailed(f"{path} has ledger version {version}, this Gossamer reads {VERSION}")
+        db = sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True, isolation_level=None)
+        with _closed_on_failure(db):
+            db.execute("PRAGMA query_only=ON")
+            version = _version(db)
+            if version != VERSION:
+                raise LedgerFailed(f"{path} has ledger version {version}, this Gossamer reads {VERSION}")
         return db
+
+
+@contextmanager
+def _closed_on_failure(db: sqlite3.Connection) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        db.close()
+        raise
 
 
 @contextmanager
