@@ -47,6 +47,9 @@ soak: $(VENV)/.dev ## the long versions: many kills, long outages, fuzzing
 bench: $(VENV)/.bench ## compare with other crawlers, in one run (needs nginx; Go where there is one)
 	$(BIN)/python -m bench.run --rounds 5 --write-docs
 
+docs: $(VENV)/.run ## write the pages that are made from the code
+	$(BIN)/python -m gossamer.config.reference > docs/settings.md
+
 constraints: ## pin the versions that are installed now
 	@$(BIN)/python -m pip freeze --exclude-editable --disable-pip-version-check > constraints.txt
 

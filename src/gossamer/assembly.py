@@ -10,13 +10,13 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gossamer import __version__, contracts
 from gossamer.config.job_file import JobSpec, Mode, read_job_file
 from gossamer.config.load import load_settings
-from gossamer.config.settings import FetchSettings, ScopeSettings, Settings
+from gossamer.config.settings import FetchSettings, FrontierSettings, ScopeSettings, Settings
 from gossamer.contracts import Clock, Failpoint, no_failpoint
 from gossamer.engine.crew import Crew, LocalCrew
 from gossamer.engine.discover import Discoverer, SeenCache
@@ -26,7 +26,7 @@ from gossamer.engine.outputs import Outputs
 from gossamer.engine.processes import ProcessCrew
 from gossamer.engine.seeds import Seeds
 from gossamer.engine.worker import Worker
-from gossamer.errors import UsageError
+from gossamer.errors import OutputFailed, UsageError
 from gossamer.extract.html import HtmlExtractor
 from gossamer.fetch.http import HttpFetcher, check_headers
 from gossamer.fetch.resolver import Resolver
@@ -46,6 +46,9 @@ from gossamer.policy.scope import Scope
 from gossamer.sinks.consumer import OutputConsumer
 from gossamer.sinks.spec import open_sink
 
+#: A robots.txt may take five redirects, and others wait for it under leases of their own.
+_FETCHES_PER_LEASE = 6
+_LEASE_SLACK_SECONDS = 10.0
 ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 
 
@@ -56,7 +59,7 @@ def steady_clock() -> Clock:
 
 
 def failpoint_from_environment() -> Failpoint:
-    """Return a failpoint that kills this process at `GOSSAMER_FAILPOINT=name[:count]`; used by crash tests."""
+    """Return a failpoint that kills this process at `GOSSAMER_FAILPOINT=name[@count]`; used by crash tests."""
     wanted, _, count = os.environ.get("GOSSAMER_FAILPOINT", "").partition("@")
     if not wanted:
         return no_failpoint
@@ -125,7 +128,12 @@ def build_worker(
         settings,
         fetcher or build_fetcher(settings.fetch, clock),
         OriginRobots(settings.politeness, agent, clock, load_robots, random.random),
-        HtmlExtractor(policy, user_agent=agent, max_links=settings.scope.max_links_per_page),
+        HtmlExtractor(
+            policy,
+            user_agent=agent,
+            max_links=settings.scope.max_links_per_page,
+            max_remembered_links=20_000,
+        ),
         discoverer,
         cookies,
         request_headers(settings.fetch),
@@ -159,8 +167,14 @@ class Job:
         """Write report.json, the coverage receipt, so that a crash leaves the old one or the new one."""
         part = self.folder.report.with_suffix(".part")
         with SqliteReader(self.folder.ledger) as reader:
-            part.write_bytes(encode_report(build_report(reader, job=self.folder.name)))
-        part.replace(self.folder.report)
+            report = encode_report(build_report(reader, job=self.folder.name))
+        try:
+            part.write_bytes(report)
+            part.replace(self.folder.report)
+        except OSError as error:
+            raise OutputFailed(
+                f"{self.folder.report} could not be written ({error.strerror}); all else is safe, and `gossamer report` shows the same"
+            ) from error
 
     async def fill_outputs(self) -> None:
         """Bring every output up to the end of the record log, without fetching anything."""
@@ -208,7 +222,7 @@ async def _assemble(
     standing = Standing(totals.get("records", 0), totals.get("wire_bytes", 0), seeding)
     per_host = settings.limits.max_pages_per_host
     scheduler = MemoryScheduler(
-        settings.frontier,
+        _with_room_to_fetch(settings),
         settings.politeness,
         clock,
         random.random,
@@ -226,6 +240,22 @@ async def _assemble(
     run_id = uuid.uuid4().hex[:12]
     loop = Loop(settings, frontier, crew, seeds, outputs, standing, clock, log, run_id)
     return Job(spec, folder, ledger, loop, seeds, outputs, standing, resumed)
+
+
+def _with_room_to_fetch(settings: Settings) -> FrontierSettings:
+    """Return the scheduler's settings with leases that outlast every fetch.
+
+    With shorter ones a slow page would be fetched for ever: each answer would come too late to change anything.
+    """
+    longest = _FETCHES_PER_LEASE * settings.fetch.timeout_seconds + settings.engine.commit_seconds
+    lease_seconds = max(settings.frontier.lease_seconds, longest + _LEASE_SLACK_SECONDS)
+    return replace(settings.frontier, lease_seconds=lease_seconds)
+
+
+def _with_long_enough_leases(settings: Settings) -> FrontierSettings:
+    """A lease outlasts whatever may be done under it: a robots.txt with five redirects, each with its own deadline."""
+    longest = 7 * (settings.fetch.timeout_seconds + settings.politeness.max_crawl_delay_seconds)
+    return replace(settings.frontier, lease_seconds=max(settings.frontier.lease_seconds, longest))
 
 
 def _build_crew(spec: JobSpec, folder: JobFolder, scope: Scope, ledger: SqliteLedger, clock: Clock) -> Crew:
@@ -248,7 +278,7 @@ def job_spec(
         raise UsageError("no URL given: name one or more, or a file that holds them")
     if input_path not in {"", "-"}:
         if not Path(input_path).is_file():
-            raise UsageError(f"there is no input file {input_path}")
+            raise UsageError(f"there is no input file {input_path}, or it is not a regular file")
         input_path = str(Path(input_path).resolve())
     for url in urls:
         if "://" not in url and not url.startswith(("http:", "https:")):
@@ -258,8 +288,10 @@ def job_spec(
         raise UsageError(f"fields: there is no field {unknown[0]!r}; known are {', '.join(FIELDS)}")
     policy = url_policy(settings.scope)
     seeds = tuple(dict.fromkeys(link_to(url, None, policy).url for url in urls))
-    paths = tuple(path if path == "-" else str(Path(path).absolute()) for path in outputs)
-    return JobSpec(mode, seeds, input_path, paths, settings)
+    for output in outputs:
+        open_sink(output)  # touches nothing: what cannot be an output is refused before a job is made
+    paths = dict.fromkeys(path if path == "-" else str(Path(path).absolute()) for path in outputs)
+    return JobSpec(mode, seeds, input_path, tuple(paths), settings)
 
 
 def job_folder(jobs_dir: Path, name: str) -> JobFolder:
@@ -303,6 +335,10 @@ async def _revive(ledger: SqliteLedger, settings: Settings) -> None:
     else:
         below = "host IN (SELECT id FROM hosts WHERE pages < ?)"
         await ledger.revive(f"state = 1 AND reason = 'host_limit' AND {below}", [limits.max_pages_per_host])
+    if settings.fetch.allow_private:
+        await ledger.revive("state = 6 AND reason = 'private_address'")
+    if not settings.politeness.robots:
+        await ledger.revive("state = 6 AND reason = 'robots'")
     if limits.depth is None:
         await ledger.revive("state = 6 AND reason = 'depth'")
     else:

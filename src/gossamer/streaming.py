@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -52,9 +53,15 @@ class Plan:
         """Provide the job's folder."""
         if self.name:
             yield job_folder(self.jobs_dir, self.name)
-        else:
-            with tempfile.TemporaryDirectory(prefix="gossamer-") as path:
-                yield JobFolder(Path(path) / "job")
+            return
+        path, owner = Path(tempfile.mkdtemp(prefix="gossamer-")), os.getpid()
+        try:
+            yield JobFolder(path / "job")
+        finally:
+            # A forked process has a copy of this frame, and must not tidy up while its parent works here. For the
+            # same reason it is no TemporaryDirectory.
+            if os.getpid() == owner:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 class Feed:

@@ -53,14 +53,17 @@ def ignore(_hit: Hit) -> None:
 
 
 class GeneratedSite:
-    """`pages` pages on three hosts, ten links each, all of them reachable from one seed a host."""
+    """`pages` pages on three hosts, ten links each, all of them reachable from one seed a host.
+
+    `headings` of a hundred random characters make its records larger.
+    """
 
     def __init__(
-        self, web: SyntheticWeb, pages: int, *, delay_seconds: float = 0.0, heading_bytes: int = 0
+        self, web: SyntheticWeb, pages: int, *, delay_seconds: float = 0.0, headings: int = 0
     ) -> None:
         self.web = web
         self.delay_seconds = delay_seconds
-        self._heading_bytes = heading_bytes
+        self._headings = headings
         hosts = [f"site{pages}-{number}" for number in range(3)]
         self.pages: list[Page] = [(hosts[number % 3], f"/{number}") for number in range(pages)]
         self.urls = [web.url(*page) for page in self.pages]
@@ -78,8 +81,8 @@ class GeneratedSite:
         # The tree makes every page reachable; its other links are what most links are: known already.
         targets = [number * 3 + 3, number * 3 + 4, number * 3 + 5, *chance.sample(range(len(self.urls)), 7)]
         links = "".join(f'<a href="{self.urls[target % len(self.urls)]}">{target}</a>' for target in targets)
-        heading = chance.randbytes(self._heading_bytes // 2).hex()
-        return f"<title>Page {number}</title><h1>{heading}</h1>{links}".encode()
+        headings = "".join(f"<h2>{chance.randbytes(50).hex()}</h2>" for _ in range(self._headings))
+        return f"<title>Page {number}</title>{headings}{links}".encode()
 
     async def _answer(self, hit: Hit, body: bytes) -> Reply:
         page = (hit.host, hit.path)
@@ -197,9 +200,7 @@ def read_records(path: Path) -> list[Record]:
 
 def essence(records: list[Record]) -> list[Record]:
     """Return what must be the same in every run, in a fixed order."""
-    kept = [
-        {key: value for key, value in record.items() if key not in _INCIDENTAL} for record in records
-    ]
+    kept = [{key: value for key, value in record.items() if key not in _INCIDENTAL} for record in records]
     return sorted(kept, key=lambda record: str(record["url"]))
 
 
@@ -250,6 +251,14 @@ def check_readable(crawl: Crawl) -> None:
     """Assert that the commands that answer from a ledger answer from this one, as it was left behind."""
     for command in (["status"], ["report"], ["report", "--json"], ["urls"]):
         assert gossamer([*command, "job", "--jobs-dir", str(crawl.job.parent)]) == 0, command
+
+
+def has_begun(crawl: Crawl) -> bool:
+    """Say whether the ledger was made: the command may have been stopped before, or in the middle of it."""
+    if not (crawl.job / "ledger.sqlite").exists():
+        return False
+    with closing(_ledger(crawl)) as db:
+        return _number(db, "PRAGMA user_version") > 0
 
 
 def _number(db: sqlite3.Connection, query: str) -> int:

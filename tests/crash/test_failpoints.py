@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import gossamer
+from gossamer.cli.main import main as gossamer_command
 from gossamer.testing.synthetic_web import SyntheticWeb
 
 from .killing import (
@@ -41,7 +42,9 @@ BOUNDARIES = [(f"{name}:{part}", LATER[name]) for name, parts in PARTS.items() f
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(shared_web: SyntheticWeb, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
+def uninterrupted(
+    shared_web: SyntheticWeb, tmp_path_factory: pytest.TempPathFactory
+) -> list[dict[str, object]]:
     """What a crawl writes that nobody disturbs."""
     site = GeneratedSite(shared_web, PAGES)
     crawl = crawl_of(site, tmp_path_factory.mktemp("uninterrupted"))
@@ -90,6 +93,18 @@ def test_a_crawl_that_nobody_disturbs_asks_for_each_page_once(web: SyntheticWeb,
     crawl.finish()
     check_complete(crawl)
     check_refetches(crawl, kills=0)
+
+
+def test_a_job_stopped_before_its_ledger_was_made_says_so_and_begins_with_the_next_run(
+    web: SyntheticWeb, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    crawl = crawl_of(GeneratedSite(web, PAGES), tmp_path)
+    crawl.job.mkdir(parents=True)
+    (crawl.job / "ledger.sqlite").touch()
+    assert gossamer_command(["status", "job", "--jobs-dir", str(crawl.job.parent)]) == 5
+    assert "stopped before it began" in capsys.readouterr().err
+    crawl.finish()
+    check_complete(crawl)
 
 
 def test_every_boundary_of_the_product_is_among_those_tested() -> None:

@@ -138,7 +138,9 @@ def test_a_page_that_kills_its_worker_three_times_alone_is_failed_as_poison_and_
     assert process.returncode == 0, said
     check_complete(crawl, without=[url])
     with SqliteReader(crawl.job / "ledger.sqlite") as reader:
-        failed = [(row.url, row.state.label, row.reason) for row in reader.urls() if row.state.label != "fetched"]
+        failed = [
+            (row.url, row.state.label, row.reason) for row in reader.urls() if row.state.label != "fetched"
+        ]
     assert failed == [(url, "failed", "poison")]
     # Once in company, maybe; from then on it is a suspect, and suspects are visited alone.
     assert killer.company[-3:] == [{poison}] * 3

@@ -126,11 +126,10 @@ def test_robots_txt_is_not_fetched_again_when_the_job_resumes_within_a_day(
     assert "/1" not in paths_of(web, "kept")
 
 
-def test_an_old_robots_txt_is_fetched_again(web: SyntheticWeb, rig: CrawlRig) -> None:
-    url = star(web, "old", 4)
-    rig.crawl(url, "-n", "2")
-    rig.crawl(url, "--robots-ttl-seconds", "0.001", "-n", "3")
-    assert robots_hits(web, "old") >= 2
+def test_a_robots_txt_that_may_not_be_kept_is_not_fetched_for_ever(web: SyntheticWeb, rig: CrawlRig) -> None:
+    url = star(web, "forgetful", 4)
+    crawled = rig.crawl(url, "--robots-ttl-seconds", "0", "--delay", "0.01")
+    assert (len(crawled.records), robots_hits(web, "forgetful")) == (5, 1)
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 410])

@@ -106,6 +106,13 @@ def test_a_page_that_drips_for_ever_ends_at_the_total_deadline(web: SyntheticWeb
     assert len(crawled.records) == 2
 
 
+def test_a_page_slower_than_a_lease_is_fetched_once_all_the_same(web: SyntheticWeb, rig: CrawlRig) -> None:
+    """A lease that ran out before the answer would have the page fetched again, and again too late."""
+    web.add("patient", "/", replace(html(), delay_seconds=0.6))
+    crawled = rig.crawl(web.url("patient"), "--lease-seconds", "0.1", "--sweep-seconds", "0.05")
+    assert (len(crawled.records), paths_of(web, "patient")) == (1, ["/"])
+
+
 def test_a_slow_robots_txt_ends_at_the_deadline_too(web: SyntheticWeb, rig: CrawlRig) -> None:
     web.add("drip-2", "/robots.txt", replace(text_reply("x" * 1000), drip_bytes=1, drip_seconds=0.05))
     crawled = rig.crawl(web.url("drip-2"), "--timeout", "0.2", "--robots-probes", "1")
@@ -115,5 +122,5 @@ def test_a_slow_robots_txt_ends_at_the_deadline_too(web: SyntheticWeb, rig: Craw
 def test_what_failed_is_not_tried_again_by_a_resume(web: SyntheticWeb, rig: CrawlRig) -> None:
     web.add("final", "/", text_reply("", status=500))
     rig.crawl(web.url("final"), "--retries", "0")
-    assert rig.crawl(web.url("final"), "--retries", "0").code == 0
+    assert rig.crawl(web.url("final"), "--retries", "0").code == 4, "a finished job has the code it ended with"
     assert len(paths_of(web, "final")) == 1

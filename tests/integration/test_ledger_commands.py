@@ -377,7 +377,7 @@ def test_explain_refuses_what_is_no_url(jobs_dir: Path) -> None:
 def test_a_circle_of_parents_ends(jobs_dir: Path) -> None:
     db = sqlite3.connect(jobs_dir / "news" / "ledger.sqlite")
     db.execute(
-        "UPDATE urls SET parent = (SELECT fp FROM urls WHERE url LIKE '%/broken') WHERE url = ?", (HOME,)
+        "UPDATE urls SET parent = (SELECT seq FROM urls WHERE url LIKE '%/broken') WHERE url = ?", (HOME,)
     )
     db.commit()
     db.close()

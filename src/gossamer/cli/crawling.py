@@ -14,23 +14,28 @@ from typing import Any, Literal
 import msgspec
 import uvloop
 
-from gossamer.assembly import Job, open_job, steady_clock, url_policy
+from gossamer.assembly import Job, open_job, request_headers, steady_clock, url_policy
 from gossamer.cli.terminal import escape
 from gossamer.config.job_file import JobSpec, Mode
 from gossamer.config.load import load_settings
 from gossamer.config.settings import Settings
 from gossamer.engine.loop import Ending
-from gossamer.engine.run import Run
+from gossamer.engine.run import Run, by_label
 from gossamer.errors import NothingFetched, ThresholdCrossed, UsageError
 from gossamer.frontier.job_folder import JobFolder
+from gossamer.frontier.sqlite_reader import SqliteReader
 from gossamer.model.event import Snapshot
+from gossamer.model.outcome import State
 from gossamer.model.page import link_to
 from gossamer.model.record import FIELDS
 from gossamer.observe.progress import make_progress
 from gossamer.observe.summary import render_summary
 from gossamer.policy.threshold import Threshold, parse_threshold
+from gossamer.sinks.spec import open_sink
 
 ProgressKind = Literal["auto", "plain", "json", "none"]
+#: How many URLs there are, by the label of the state, then by reason.
+States = dict[str, dict[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +60,42 @@ def spec_from(
         input_path = input_path or "-"
     if not urls and not input_path:
         raise UsageError("no URL given: name one or more, a file with -i FILE, or - for standard input")
-    if input_path and input_path != "-" and not Path(input_path).is_file():
-        raise UsageError(f"there is no input file {input_path}")
     if input_path and input_path != "-":
-        input_path = str(Path(input_path).resolve())
+        input_path = _regular_file(input_path)
     policy = url_policy(settings.scope)
     seeds = tuple(dict.fromkeys(link_to(_with_scheme(url), None, policy).url for url in urls))
     unknown = [name for name in settings.record.fields if name not in FIELDS]
     if unknown:
         raise UsageError(f"--fields: there is no field {unknown[0]!r}; known are {', '.join(FIELDS)}")
-    return JobSpec(mode, seeds, input_path, tuple(absolute(path) for path in outputs), settings)
+    for output in outputs:
+        open_sink(output)  # touches nothing: what cannot be an output is refused before a job is made
+    request_headers(settings.fetch)
+    spec = JobSpec(
+        mode, seeds, input_path, tuple(dict.fromkeys(absolute(path) for path in outputs)), settings
+    )
+    _check_text(spec)
+    return spec
+
+
+def _check_text(spec: JobSpec) -> None:
+    """Refuse file names and texts that are no UTF-8: neither job.toml nor the ledger could hold them."""
+    for word, value in spec.to_toml().items():
+        for text in value if isinstance(value, list) else [value]:
+            try:
+                str(text).encode()
+            except UnicodeEncodeError:
+                raise UsageError(f"{word}: {text!r} is not UTF-8: give it another name") from None
+
+
+def _regular_file(path: str) -> str:
+    given = Path(path)
+    if given.is_dir():
+        raise UsageError(f"{path} is a folder: give the name of a file with one URL a line")
+    if given.exists() and not given.is_file():
+        raise UsageError(f"{path} is not a regular file: send it to standard input and say -i -")
+    if not given.is_file():
+        raise UsageError(f"there is no input file {path}")
+    return str(given.resolve())
 
 
 def _with_scheme(url: str) -> str:
@@ -111,7 +142,7 @@ def options_from(values: dict[str, Any], stored: dict[str, Any] | None = None) -
 def job_folder(spec: JobSpec, options: RunOptions) -> JobFolder:
     """Return where the job lives."""
     name = options.job or default_job_name(spec)
-    if not name.strip(". ") or "/" in name or "\0" in name or len(name) > 200:
+    if not name.strip(". ") or not name.isprintable() or "/" in name or len(name.encode()) > 200:
         raise UsageError(f"--job {name!r} is not a usable name: letters, digits, dots and dashes")
     return JobFolder(options.jobs_dir / name)
 
@@ -143,19 +174,22 @@ async def _run(spec: JobSpec, folder: JobFolder, options: RunOptions, resume_com
         _say_bad_lines(job)
         if not options.quiet:
             _summarise(job, snapshot, ending, resume_command)
-        return _exit_code(job, run, ending, snapshot, options)
+        if ending is Ending.INTERRUPTED:
+            return run.signal_code or 130
+        _check_outcome(job, snapshot.states, options, done=ending is Ending.DONE)
+        return 0
 
 
 async def _already_finished(job: Job, options: RunOptions) -> int:
     """Fetch nothing; a late output is still filled from the record log."""
     await job.fill_outputs()
     if not options.quiet:
-        counts = await job.ledger.totals()
         print(
-            f"gossamer: job {job.folder.name} is finished: {counts.get('records', 0):,} pages, nothing left to fetch"
+            f"gossamer: job {job.folder.name} is finished: {job.standing.pages:,} pages, nothing left to fetch"
             f" (outputs are complete; --fresh starts over)",
             file=sys.stderr,
         )
+    _check_outcome(job, by_label(await job.ledger.counts()), options, done=True)
     return 0
 
 
@@ -183,30 +217,28 @@ def _summarise(job: Job, snapshot: Snapshot, ending: Ending, resume_command: str
     print(text, file=sys.stderr)
 
 
-def _exit_code(job: Job, run: Run, ending: Ending, snapshot: Snapshot, options: RunOptions) -> int:
-    if ending is Ending.INTERRUPTED:
-        return run.signal_code or 130
+def _check_outcome(job: Job, states: States, options: RunOptions, *, done: bool) -> None:
+    """Raise `ThresholdCrossed` or `NothingFetched` where the states of all URLs call for it."""
     for threshold in options.fail_on:
-        if threshold.crossed(snapshot.states):
+        if threshold.crossed(states):
             raise ThresholdCrossed(f"--fail-on {threshold.text}: the threshold is crossed")
-    if not snapshot.count("fetched") and ending is Ending.DONE:
-        raise NothingFetched(f"nothing could be fetched{_most_common(snapshot, job)}")
-    return 0
+    if done and not states.get("fetched"):
+        raise NothingFetched(f"nothing could be fetched{_most_common(states, job)}")
 
 
-def _most_common(snapshot: Snapshot, job: Job) -> str:
-    if not snapshot.states:
+def _most_common(states: States, job: Job) -> str:
+    if not states:
         return ": the input holds no URL"
-    reasons = [
-        (n, state, reason)
-        for state, by_reason in snapshot.states.items()
-        for reason, n in by_reason.items()
-        if state != "queued"
+    settled = [
+        (n, state, reason) for state in states if state != "queued" for reason, n in states[state].items()
     ]
-    if not reasons:
+    if not settled:
         return ""
-    n, state, reason = max(reasons)
-    return f": {n:,} {state} ({reason}); `gossamer urls {job.folder.name} --state {state}` lists them"
+    n, label, reason = max(settled)
+    with SqliteReader(job.folder.ledger) as reader:
+        example = next(reader.urls(state=State[label.upper()], reason=reason, limit=1), None)
+    why = f": {example.detail}" if example is not None and example.detail else ""
+    return f": {n:,} {label} ({reason}{why}); `gossamer urls {job.folder.name} --state {label}` lists them"
 
 
 def command_line() -> str:

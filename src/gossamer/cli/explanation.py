@@ -91,7 +91,7 @@ def _attempts(explained: Explanation) -> Iterator[str]:
     if not fetches:
         yield f"No request went out for it.{crashes}"
         return
-    yield f"{count_text(len(fetches), 'request')} went out for it, the last at attempt {fetches[-1].attempt + 1}:{crashes}"
+    yield f"{count_text(len(fetches), 'request')} went out for it:{crashes}"
     yield from map(_fetch, fetches)
 
 

@@ -209,7 +209,7 @@ def _json_line(row: UrlRow) -> str:
         "depth": row.depth,
         "host": row.host,
         "source": row.source,
-        "attempt": row.attempt,
+        "tries": row.tries,
         "settled_at": instant_text(row.settled_at) if row.settled_at else None,
     }
     return escape_json(msgspec.json.encode(shown).decode())

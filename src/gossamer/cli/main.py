@@ -49,6 +49,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (BrokenPipeError, OutputClosed):
         _silence_stdout()
         return 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
+        return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return _fail("interrupted", 130)
     except (GossamerError, click.ClickException) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import tomllib
 import typing
 from collections.abc import Iterable, Mapping
@@ -18,6 +19,8 @@ from gossamer.errors import UsageError
 PREFIX = "GOSSAMER_"
 #: Variables with our prefix that are no settings.
 NOT_SETTINGS = frozenset({"JOBS_DIR", "JOB", "CONFIG", "PROGRESS", "FAILPOINT", "CONFORMANCE", "FAIL_ON"})
+#: What the ledger can store. Nobody needs more of anything.
+_MAX_NUMBER = 2**63 - 1
 _UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30, "": 1}
 
 
@@ -40,6 +43,10 @@ def load_settings(
     for source, layer in layers:
         for word, value in layer.items():
             setting = by_word.get(word)
+            if setting is None and isinstance(value, dict):
+                raise UsageError(
+                    f"[{word}] in the {source}: settings stand at the top level, without sections"
+                )
             if setting is None:
                 raise UsageError(f"unknown setting {word!r} in the {source}{suggestion(word, by_word)}")
             values.setdefault(setting.section, {})[setting.field] = convert(setting, value, source)
@@ -62,12 +69,29 @@ def convert(setting: Setting, value: Any, source: str) -> Any:
     if isinstance(value, str) and setting.field.endswith("_bytes"):
         value = parse_size(value, setting.word)
     try:
-        fitted = msgspec.convert(value, wanted, strict=False)
+        # Text from a flag or a variable is read as what it stands for; a value from TOML has its type already.
+        fitted = msgspec.convert(value, wanted, strict=not isinstance(value, str))
     except msgspec.ValidationError as error:
-        raise UsageError(f"{setting.word} ({source}): {value!r} does not fit: {error}") from error
-    if isinstance(fitted, int | float) and not isinstance(fitted, bool) and fitted < _minimum(setting):
-        raise UsageError(f"{setting.word} ({source}) must be at least {_minimum(setting)}, not {fitted:g}")
+        raise UsageError(f"{setting.word} ({source}): {value!r} is not {_expected(setting)}") from error
+    if isinstance(fitted, int | float) and not isinstance(fitted, bool):
+        _check_bounds(setting, fitted, source)
     return fitted
+
+
+def _expected(setting: Setting) -> str:
+    """Say in words what a value must be."""
+    kind = setting.type.removesuffix(" | None")
+    if kind == "ScopeName":
+        return f"one of {', '.join(typing.get_args(sections.ScopeName))}"
+    words = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text"}
+    return words.get(kind, "a list of texts")
+
+
+def _check_bounds(setting: Setting, number: float, source: str) -> None:
+    if not math.isfinite(number) or number > _MAX_NUMBER:
+        raise UsageError(f"{setting.word} ({source}) must be a number below 2^63, not {number:g}")
+    if number < _minimum(setting):
+        raise UsageError(f"{setting.word} ({source}) must be at least {_minimum(setting)}, not {number:g}")
 
 
 def parse_size(text: str, word: str) -> int:

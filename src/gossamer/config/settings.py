@@ -150,7 +150,7 @@ class FrontierSettings:
     window_urls: int = option(256, "URLs of one host kept at hand", advanced=True)
     scheduled_urls: int = option(50_000, "URLs kept at hand over all hosts, shared among them", advanced=True)
     active_hosts: int = option(2000, "hosts scheduled at the same time", advanced=True)
-    seen_cache_urls: int = option(200_000, "fingerprints kept in memory to spare the ledger", advanced=True)
+    seen_cache_urls: int = option(100_000, "fingerprints kept in memory to spare the ledger", advanced=True)
     lease_seconds: float = option(120.0, "how long a worker may hold a URL", advanced=True)
     sweep_seconds: float = option(
         5.0, "how often the ledger is searched for hosts missing from the schedule", advanced=True

@@ -102,9 +102,7 @@ class Run:
 
     async def snapshot(self) -> Snapshot:
         """Return the run as it is now."""
-        states: dict[str, dict[str, int]] = {}
-        for (state, reason), n in (await self._counts()).items():
-            states.setdefault(state.label, {})[reason] = n
+        states = by_label(await self._counts())
         loop, tally = self._loop, self._loop.tally
         outlook = loop.outlook
         now = self._clock()
@@ -126,6 +124,14 @@ class Run:
             slowest=tuple(HostSpeed(host, t.fetches, t.mean) for host, t in slowest),
             ending=f"draining: {loop.ending}" if loop.ending else "",
         )
+
+
+def by_label(counts: Counter[tuple[State, str]]) -> dict[str, dict[str, int]]:
+    """Return the counts of a ledger by the label of the state, then by reason."""
+    states: dict[str, dict[str, int]] = {}
+    for (state, reason), n in counts.items():
+        states.setdefault(state.label, {})[reason] = n
+    return states
 
 
 def _why_waiting(in_flight: int, queued: int, next_due: float | None) -> str:

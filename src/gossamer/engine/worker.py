@@ -40,7 +40,7 @@ from gossamer.model.page import Facts, link_to
 from gossamer.model.record import PageRecord, encode_record, instant
 from gossamer.model.request import Lease, Request
 from gossamer.model.response import FetchFailure, Response
-from gossamer.model.url import UrlPolicy, canonicalise, origin_of
+from gossamer.model.url import UrlPolicy, canonicalise, host_of, origin_of
 from gossamer.policy import politeness, retry
 
 _HTML = ("text/html", "application/xhtml+xml")
@@ -157,7 +157,8 @@ class Worker:
             answer = await self._fetcher.fetch(
                 url,
                 headers=self._headers,
-                max_body_bytes=self._settings.politeness.max_robots_bytes,
+                # One byte more than is read: the parser must see that a rule was cut off.
+                max_body_bytes=self._settings.politeness.max_robots_bytes + 1,
                 truncate=True,
                 started=started,
             )
@@ -169,6 +170,8 @@ class Worker:
                 url = canonicalise(answer.header("location"), url)
             except InvalidUrl:
                 break
+            if host_of(url) == lease.request.host:
+                await asyncio.sleep(lease.delay)
         # More redirects than that, or nowhere to go: there is no robots.txt to be had.
         return Response(url, 404, (), b"", answer.started_at, answer.elapsed, 0), tuple(fetches)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from math import inf
 
 import xxhash
 
@@ -13,10 +14,11 @@ from gossamer.contracts import Clock, Ruling, Unknown, Unreachable
 from gossamer.model.outcome import RobotsFile
 from gossamer.model.response import FetchFailure, Response
 from gossamer.policy import robots
-from gossamer.policy.politeness import backoff
+from gossamer.policy.politeness import backoff, group_delay
 
 _UNKNOWN = Unknown()
 _MAX_ORIGINS = 20_000
+_MIN_TTL_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ class OriginRobots:
         self._clock = clock
         self._load = load
         self._random = random
+        # After robots.txt the page waits for its own turn: one that was stale by then would be fetched for ever.
+        self._ttl = max(settings.robots_ttl_seconds, 2 * group_delay(inf, settings), _MIN_TTL_SECONDS)
         self._known: OrderedDict[str, _Rules] = OrderedDict()
         self._failing: dict[str, tuple[int, Unreachable]] = {}
 
@@ -64,7 +68,7 @@ class OriginRobots:
     async def recall(self, origin: str) -> bool:
         """Load what is kept for this origin; False if there is nothing fresh."""
         file = await self._load(origin)
-        if file is None or file.fetched_at + self._settings.robots_ttl_seconds <= self._clock():
+        if file is None or file.fetched_at + self._ttl <= self._clock():
             return False
         self._remember(file)
         return True
@@ -84,6 +88,9 @@ class OriginRobots:
     def _fail(self, origin: str, detail: str, now: float) -> None:
         probes = self._failing.get(origin, (0, None))[0] + 1
         until = now + backoff(probes, self._settings, self._random())
+        if len(self._failing) > _MAX_ORIGINS:
+            # Forgetting an origin only means that it is probed again.
+            self._failing.clear()
         self._failing[origin] = (probes, Unreachable(until, detail, probes >= self._settings.robots_probes))
 
     def _remember(self, file: RobotsFile) -> None:
@@ -93,7 +100,7 @@ class OriginRobots:
             rules,
             file.version,
             rules.crawl_delay(self._user_agent),
-            file.fetched_at + self._settings.robots_ttl_seconds,
+            file.fetched_at + self._ttl,
         )
         if len(self._known) > _MAX_ORIGINS:
             self._known.popitem(last=False)

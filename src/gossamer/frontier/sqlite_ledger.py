@@ -51,6 +51,8 @@ class SqliteLedger:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
             await asyncio.wait([future])
+            if not future.cancelled():
+                future.exception()  # looked at: the run ends for another reason, and asyncio must not print this one
             raise
 
     @contextmanager
@@ -66,6 +68,7 @@ class SqliteLedger:
                 self._db.execute("ROLLBACK")
             self._urls.forget_unsaved()
             raise
+        self._urls.saved()
         self._failpoint(f"{name}:done")
 
     # -- adding ----------------------------------------------------------------------------------------
@@ -74,6 +77,12 @@ class SqliteLedger:
         """Accept URLs, and in the same transaction the scope roots and the note how far seeding has come."""
         return await self._call(lambda: self._add(found, list(roots), progress))
 
+    def _merge_if_wanted(self) -> None:
+        if self._urls.wants_merge:
+            with self._transaction("merge"):
+                up_to = self._urls.merge()
+            self._urls.merged(up_to)
+
     def _add(self, found: Sequence[Found], roots: list[str], progress: str) -> Added:
         with self._transaction("add"):
             new, live = self._urls.insert([(item, None) for item in found])
@@ -81,6 +90,7 @@ class SqliteLedger:
             if progress:
                 self._set_meta("seeding", progress)
             self._urls.save_counts()
+        self._merge_if_wanted()
         return Added(new, live)
 
     def _add_roots(self, roots: Iterable[str]) -> None:
@@ -132,13 +142,15 @@ class SqliteLedger:
     def _commit(self, batch: Batch) -> Committed:
         with self._transaction("commit"):
             known = self._db.execute("SELECT position, lost FROM log WHERE batch = ?", (batch.id,)).fetchone()
-            if known is None:
-                return self._apply(batch)
-        return Committed(known[0], frozenset(msgspec.msgpack.decode(known[1])), [], repeated=True)
+            if known is not None:
+                return Committed(known[0], frozenset(msgspec.msgpack.decode(known[1])), [], repeated=True)
+            committed = self._apply(batch)
+        self._merge_if_wanted()
+        return committed
 
     def _apply(self, batch: Batch) -> Committed:
         winners, lost, live = self._urls.settle(batch.visits, batch.at)
-        found = [(item, visit.known.request.fingerprint) for visit in winners for item in visit.found]
+        found = [(item, visit.known.seq) for visit in winners for item in visit.found]
         added, waiting = self._urls.insert(found)
         self._write_fetches(batch.visits)
         self._write_robots(batch.visits)

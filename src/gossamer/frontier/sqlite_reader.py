@@ -22,7 +22,7 @@ _MAX_DETAIL = 500
 
 _URL_ROW = """
     SELECT u.seq, u.fp, u.url, coalesce(h.host, ''), u.state, u.reason, coalesce(u.detail, ''), u.depth, u.source,
-           u.parent, u.attempt, u.crashes, u.not_before, coalesce(u.status, 0), coalesce(u.settled_at, 0), u.request
+           u.parent, u.tries, u.crashes, u.not_before, coalesce(u.status, 0), coalesce(u.settled_at, 0), u.request
     FROM urls u {hint} LEFT JOIN hosts h ON h.id = u.host
 """
 _SPAN = """
@@ -43,10 +43,10 @@ class UrlRow(msgspec.Struct, frozen=True):
     detail: str
     depth: int
     source: str
-    #: Fingerprint of the page it was found on; None for a seed.
+    #: Row of the page it was found on; None for a seed.
     parent: int | None
-    #: How often it was leased and came back.
-    attempt: int
+    #: How often in a row it failed and was queued again.
+    tries: int
     crashes: int
     #: Not to be fetched before this instant.
     not_before: float
@@ -294,7 +294,20 @@ class SqliteReader:
 
     def url(self, fingerprint: int) -> UrlRow | None:
         """Return one URL, or None where the ledger has never accepted it."""
-        rows = self._ask(_URL_ROW.format(hint="") + " WHERE u.fp = ?", (fingerprint,))
+        seq = self._seq_of(fingerprint)
+        return self._row(seq) if seq is not None else None
+
+    def _seq_of(self, fingerprint: int) -> int | None:
+        """Look in the index, then among the newest rows, which are not in it yet."""
+        rows = self._ask("SELECT seq FROM fingerprints WHERE fp = ?", (fingerprint,)) or self._ask(
+            "SELECT seq FROM urls WHERE fp = ? AND seq >"
+            " coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'merged_seq'), 0)",
+            (fingerprint,),
+        )
+        return rows[0][0] if rows else None
+
+    def _row(self, seq: int) -> UrlRow | None:
+        rows = self._ask(_URL_ROW.format(hint="") + " WHERE u.seq = ?", (seq,))
         return self._url_row(rows[0]) if rows else None
 
     def explain(self, fingerprint: int) -> Explanation | None:
@@ -310,11 +323,11 @@ class SqliteReader:
     def _chain(self, row: UrlRow) -> tuple[UrlRow, ...]:
         """Follow parents. An improved URL changes its parent, so a circle cannot be ruled out."""
         chain: list[UrlRow] = []
-        seen = {row.fingerprint}
+        seen = {row.seq}
         parent = row.parent
         while parent is not None and parent not in seen and len(chain) < _MAX_CHAIN:
             seen.add(parent)
-            found = self.url(parent)
+            found = self._row(parent)
             if found is None:
                 break
             chain.append(found)
@@ -336,7 +349,7 @@ class SqliteReader:
             return row.detail
         rows = self._ask(
             "SELECT url FROM urls NOT INDEXED WHERE seq > ? AND parent = ? AND source = 'redirect' LIMIT 1",
-            (row.seq, row.fingerprint),
+            (row.seq, row.seq),
         )
         return str(rows[0][0]) if rows else ""
 

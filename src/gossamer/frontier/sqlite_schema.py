@@ -25,8 +25,8 @@ MIGRATIONS = (
         pages INTEGER NOT NULL DEFAULT 0
     );
 
-    -- seq is the order of discovery. The fingerprint index is small and random, the table only grows at
-    -- its end: ten million URLs stay fast to add. parent is the fingerprint of the page it was found on.
+    -- seq is the order of discovery: the table only grows at its end, so ten million URLs stay fast to add.
+    -- parent is the seq of the page a URL was found on.
     CREATE TABLE urls(
         seq INTEGER PRIMARY KEY,
         fp INTEGER NOT NULL,
@@ -51,7 +51,8 @@ MIGRATIONS = (
         visit INTEGER NOT NULL DEFAULT 1,
         next_visit REAL
     );
-    CREATE UNIQUE INDEX urls_fp ON urls(fp);
+    -- By fingerprint, all but the newest rows: see sqlite_fingerprints.py.
+    CREATE TABLE fingerprints(fp INTEGER PRIMARY KEY, seq INTEGER NOT NULL);
     CREATE INDEX urls_live ON urls(host, priority) WHERE state = 0;
 
     CREATE TABLE counts(
@@ -106,7 +107,7 @@ MIGRATIONS = (
 VERSION = len(MIGRATIONS)
 
 
-def connect(path: Path, *, cache_bytes: int = 64 << 20) -> sqlite3.Connection:
+def connect(path: Path, *, cache_bytes: int = 32 << 20) -> sqlite3.Connection:
     """Open a ledger for writing, making or upgrading it as needed."""
     with explained(path):
         db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
@@ -130,6 +131,10 @@ def connect_readonly(path: Path) -> sqlite3.Connection:
         with _closed_on_failure(db):
             db.execute("PRAGMA query_only=ON")
             version = _version(db)
+            if version == 0:
+                raise LedgerFailed(
+                    f"{path} is empty: its job was stopped before it began; run its command again"
+                )
             if version != VERSION:
                 raise LedgerFailed(f"{path} has ledger version {version}, this Gossamer reads {VERSION}")
         return db

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from gossamer.frontier.sqlite_fingerprints import CHUNK, FingerprintIndex, chunks
 from gossamer.model.outcome import Crashed, Deferred, Found, Hop, Retry, Settled, State, Visit
 from gossamer.model.request import Known, Request, Source
 
@@ -20,7 +21,7 @@ _MAX_CACHED_HOSTS = 50_000
 _READ = """
     SELECT u.seq, u.fp, u.url, u.priority, u.depth, p.url, u.source, u.attempt, u.tries, u.crashes, u.not_before,
            u.request, u.etag, u.last_modified, u.visit
-    FROM urls u LEFT JOIN urls p ON p.fp = u.parent
+    FROM urls u LEFT JOIN urls p ON p.seq = u.parent
 """
 _TAKE = f"""{_READ}
     WHERE u.state = 0 AND u.host = ? AND u.not_before {{due}} ?
@@ -28,8 +29,11 @@ _TAKE = f"""{_READ}
 """
 _NEARER = """
     UPDATE urls SET depth = p.depth + (urls.source = 'link') FROM urls p
-    WHERE p.fp = urls.parent AND urls.depth > p.depth + (urls.source = 'link')
+    WHERE p.seq = urls.parent AND urls.depth > p.depth + (urls.source = 'link')
 """
+_ROWS = f"""
+    SELECT seq, fp, state, reason, depth, priority, attempt, visit FROM urls WHERE seq IN ({",".join("?" * CHUNK)})
+"""  # noqa: S608 - only marks
 _LIVE_HOSTS = """
     WITH RECURSIVE live(id) AS (
         SELECT min(host) FROM urls WHERE state = 0 AND host > :after
@@ -63,6 +67,7 @@ class _Row(NamedTuple):
     """What deciding about a URL that is already in the table needs."""
 
     seq: int
+    fp: int
     state: int
     reason: str
     depth: int
@@ -79,13 +84,33 @@ class UrlTable:
         self._next_seq = 0
         self._host_ids: dict[str, int] = {}
         self._deltas: Counter[tuple[int, str]] = Counter()
+        self._index = FingerprintIndex(db)
         self.forget_unsaved()
 
     def forget_unsaved(self) -> None:
         """Drop what was learnt in a transaction that is rolled back."""
         self._deltas.clear()
         self._host_ids.clear()
+        self._index.forget_unsaved()
         self._next_seq = self._db.execute("SELECT coalesce(max(seq), 0) + 1 FROM urls").fetchone()[0]
+
+    def saved(self) -> None:
+        """Keep what was learnt: the transaction is committed."""
+        self._index.saved()
+
+    @property
+    def wants_merge(self) -> bool:
+        """Whether so many fingerprints are in memory that they should be merged into the index."""
+        return self._index.is_full
+
+    def merge(self) -> int:
+        """Write the fingerprints in memory to the index; returns the row up to which `merged` may forget them."""
+        self._index.merge(self._next_seq - 1)
+        return self._next_seq - 1
+
+    def merged(self, up_to: int) -> None:
+        """Forget what the committed merge has written."""
+        self._index.merged(up_to)
 
     def save_counts(self) -> None:
         """Write the changed numbers of URLs by state and reason; called last in every transaction."""
@@ -120,16 +145,11 @@ class UrlTable:
         rows = [(n, self._host_id(host)) for host, n in pages.items()]
         self._db.executemany("UPDATE hosts SET pages = pages + ? WHERE id = ?", rows)
 
-    def _rows(self, fingerprints: Sequence[int]) -> dict[int, _Row]:
-        """Look URLs up by fingerprint, in chunks of one size so that the statement is prepared once."""
+    def _rows(self, seqs: Sequence[int]) -> dict[int, _Row]:
+        """Read rows by their place, in chunks of one size so that the statement is prepared once."""
         rows: dict[int, _Row] = {}
-        for start in range(0, len(fingerprints), 100):
-            chunk = list(fingerprints[start : start + 100])
-            chunk += [chunk[-1]] * (100 - len(chunk))
-            marks = ",".join("?" * 100)
-            sql = f"SELECT fp, seq, state, reason, depth, priority, attempt, visit FROM urls WHERE fp IN ({marks})"  # noqa: S608 - only marks
-            for fp, *rest in self._db.execute(sql, chunk):
-                rows[fp] = _Row(*rest)
+        for chunk in chunks(sorted(seqs)):
+            rows.update((row[0], _Row(*row)) for row in self._db.execute(_ROWS, chunk))
         return rows
 
     # -- accepting -------------------------------------------------------------------------------------
@@ -142,11 +162,11 @@ class UrlTable:
             rival = best.get(fingerprint)
             if rival is None or _rank(item[0]) < _rank(rival[0]):
                 best[fingerprint] = item
-        existing = self._rows(sorted(best))
-        new = [item for fp, item in best.items() if fp not in existing]
+        known = self._index.find(list(best))
+        new = [item for fp, item in best.items() if fp not in known]
         live = self._insert_new(new)
-        for fp, row in existing.items():
-            live += self._improve(row, *best[fp])
+        for row in self._rows(list(known.values())).values():
+            live += self._improve(row, *best[row.fp])
         return len(new), live
 
     def _insert_new(self, new: Sequence[tuple[Found, int | None]]) -> list[Known]:
@@ -172,6 +192,7 @@ class UrlTable:
                     _extras(request),
                 )
             )
+            self._index.add(request.fingerprint, seq)
             self._move(None, (int(state), found.refusal))
             if not found.refusal:
                 live.append(Known(request, seq))
@@ -215,21 +236,21 @@ class UrlTable:
 
     def settle(self, visits: Sequence[Visit], at: float) -> tuple[list[Visit], frozenset[int], list[Known]]:
         """Apply outcomes by compare-and-set on (live, attempt); returns winners, losers and what is queued again."""
-        rows = self._rows(sorted({visit.known.request.fingerprint for visit in visits})) if visits else {}
+        rows = self._rows([visit.known.seq for visit in visits])
         winners: list[Visit] = []
         lost: set[int] = set()
         live: list[Known] = []
         final = []
         for visit in sorted(visits, key=lambda visit: visit.known.request.fingerprint):
-            fp = visit.known.request.fingerprint
-            row = rows.get(fp)
+            fp, seq = visit.known.request.fingerprint, visit.known.seq
+            row = rows.get(seq)
             if isinstance(visit.outcome, Deferred):
                 continue
-            if row is None or row.state != _QUEUED or row.attempt != visit.known.attempt:
+            if row is None or row.fp != fp or row.state != _QUEUED or row.attempt != visit.known.attempt:
                 lost.add(fp)
                 continue
             # A second visit of the same URL in one batch is as stale as one in the next.
-            rows[fp] = row._replace(attempt=row.attempt + 1)
+            rows[seq] = row._replace(attempt=row.attempt + 1)
             winners.append(visit)
             match visit.outcome:
                 case Settled(state, reason, detail, status):

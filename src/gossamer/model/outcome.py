@@ -58,7 +58,7 @@ REASONS: dict[str, str] = {
 }
 
 
-class Settled(msgspec.Struct, frozen=True, tag="settled"):
+class Settled(msgspec.Struct, frozen=True, gc=False, tag="settled"):
     """The URL leaves the queue with this state and reason."""
 
     state: State
@@ -67,7 +67,7 @@ class Settled(msgspec.Struct, frozen=True, tag="settled"):
     status: int = 0
 
 
-class Retry(msgspec.Struct, frozen=True, tag="retry"):
+class Retry(msgspec.Struct, frozen=True, gc=False, tag="retry"):
     """A transient failure: the URL stays queued and is due again at `not_before`."""
 
     reason: str
@@ -76,17 +76,17 @@ class Retry(msgspec.Struct, frozen=True, tag="retry"):
     status: int = 0
 
 
-class Hop(msgspec.Struct, frozen=True, tag="hop"):
+class Hop(msgspec.Struct, frozen=True, gc=False, tag="hop"):
     """The input stays open under its own name and goes on at `request.hop` (only in `scrape`)."""
 
     request: Request
 
 
-class Deferred(msgspec.Struct, frozen=True, tag="deferred"):
+class Deferred(msgspec.Struct, frozen=True, gc=False, tag="deferred"):
     """The lease was spent on robots.txt; nothing about the URL changed."""
 
 
-class Crashed(msgspec.Struct, frozen=True, tag="crashed"):
+class Crashed(msgspec.Struct, frozen=True, gc=False, tag="crashed"):
     """The worker died, or its lease ran out. Counted apart from retries."""
 
     #: Whether it was the only URL its worker held.
@@ -98,7 +98,7 @@ class Crashed(msgspec.Struct, frozen=True, tag="crashed"):
 Outcome = Settled | Retry | Hop | Deferred | Crashed
 
 
-class Found(msgspec.Struct, frozen=True):
+class Found(msgspec.Struct, frozen=True, gc=False):
     """A URL discovered on a page or given as a seed; not yet known to be new.
 
     With a `refusal` it is recorded as refused for that reason instead of being queued.
@@ -108,7 +108,7 @@ class Found(msgspec.Struct, frozen=True):
     refusal: str = ""
 
 
-class Fetch(msgspec.Struct, frozen=True):
+class Fetch(msgspec.Struct, frozen=True, gc=False):
     """One request that went out: a row of the fetch log, which `audit` replays."""
 
     url: str
@@ -125,7 +125,7 @@ class Fetch(msgspec.Struct, frozen=True):
     kind: str = "page"
 
 
-class RobotsFile(msgspec.Struct, frozen=True):
+class RobotsFile(msgspec.Struct, frozen=True, gc=False):
     """A robots.txt as an origin served it. `version` is a hash of what it says."""
 
     origin: str
@@ -136,7 +136,7 @@ class RobotsFile(msgspec.Struct, frozen=True):
     version: int
 
 
-class Visit(msgspec.Struct, frozen=True):
+class Visit(msgspec.Struct, frozen=True, gc=False):
     """Everything one lease produced, ready to be committed."""
 
     known: Known
@@ -155,7 +155,7 @@ class Visit(msgspec.Struct, frozen=True):
         return not isinstance(self.outcome, Deferred)
 
 
-class GroupState(msgspec.Struct, frozen=True):
+class GroupState(msgspec.Struct, frozen=True, gc=False):
     """What must survive a restart of a politeness group's clock."""
 
     group: str
@@ -166,7 +166,7 @@ class GroupState(msgspec.Struct, frozen=True):
     failures: int = 0
 
 
-class Cursor(msgspec.Struct, frozen=True):
+class Cursor(msgspec.Struct, frozen=True, gc=False):
     """How far an output has consumed the record log, and how long its file was then."""
 
     output: str

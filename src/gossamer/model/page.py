@@ -7,7 +7,7 @@ import msgspec
 from gossamer.model.url import UrlPolicy, host_of
 
 
-class Link(msgspec.Struct, frozen=True):
+class Link(msgspec.Struct, frozen=True, gc=False):
     """A link as found on a page: absolute, canonical, http or https."""
 
     url: str

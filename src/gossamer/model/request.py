@@ -1,4 +1,8 @@
-"""What to fetch: discovered, then known to the ledger, then leased to a worker."""
+"""What to fetch: discovered, then known to the ledger, then leased to a worker.
+
+These values hold text, numbers and each other, never a cycle: `gc=False` keeps the many of them out of the garbage
+collector's way.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ class Source(StrEnum):
     SITEMAP = "sitemap"
 
 
-class Request(msgspec.Struct, frozen=True, omit_defaults=True):
+class Request(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A URL somebody wants fetched. Plain data: it crosses processes as MessagePack.
 
     `fingerprint` identifies the request (64 bits over method, dedup key and body); two requests with
@@ -49,7 +53,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.hop or self.url
 
 
-class Known(msgspec.Struct, frozen=True):
+class Known(msgspec.Struct, frozen=True, gc=False):
     """A request the ledger has accepted and that is still to be fetched."""
 
     request: Request
@@ -68,7 +72,7 @@ class Known(msgspec.Struct, frozen=True):
     visit: int = 1
 
 
-class Lease(msgspec.Struct, frozen=True):
+class Lease(msgspec.Struct, frozen=True, gc=False):
     """Exclusive, temporary right to fetch `known.request`.
 
     `token` changes every time a request is leased, so a worker that lost its lease cannot release or

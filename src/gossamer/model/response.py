@@ -22,7 +22,7 @@ class FetchProblem(StrEnum):
     PRIVATE_ADDRESS = "private_address"
 
 
-class Response(msgspec.Struct, frozen=True):
+class Response(msgspec.Struct, frozen=True, gc=False):
     """A complete HTTP response with its content codings already removed.
 
     Header names are lower case; repeated headers stay separate, in the order received.
@@ -51,7 +51,7 @@ class Response(msgspec.Struct, frozen=True):
         return [value for key, value in self.headers if key == name]
 
 
-class FetchFailure(msgspec.Struct, frozen=True):
+class FetchFailure(msgspec.Struct, frozen=True, gc=False):
     """A fetch that brought no usable response. `detail` is one line for people."""
 
     problem: FetchProblem

@@ -28,6 +28,8 @@ class OutputThread:
         except asyncio.CancelledError:
             interrupt()
             await asyncio.wait([future])
+            if not future.cancelled():
+                future.exception()  # looked at: the run ends for another reason, and asyncio must not print this one
             raise
 
     def close(self) -> None:

@@ -1,0 +1,49 @@
+"""The delay of a host outlives the process that kept it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from gossamer.testing.synthetic_web import SyntheticWeb
+
+from .killing import KILLED, LONGEST_SECONDS, GeneratedSite, check_complete, crawl_of
+
+DELAY_SECONDS = 0.5
+#: Between the crawler's note of a start and the server's note of the arrival the machine may pause.
+TOLERANCE_SECONDS = 0.05
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_killed_and_resumed_crawl_keeps_the_delay_between_its_last_and_its_first_request(
+    web: SyntheticWeb, tmp_path: Path, workers: str
+) -> None:
+    site = GeneratedSite(web, 9)
+    crawl = crawl_of(
+        site,
+        tmp_path,
+        "--delay",
+        str(DELAY_SECONDS),
+        "--per-host",
+        "1",
+        "--jitter",
+        "0",
+        "--workers",
+        workers,
+    )
+    # At the fifth page: before its answer, so nothing about this start can have been stored.
+    for hits in (5, 1):
+        with crawl.started() as process:
+            site.after_hits(hits, process.kill)
+            process.communicate(timeout=LONGEST_SECONDS)
+            assert process.returncode == KILLED
+    crawl.finish()
+    check_complete(crawl)
+    starts: dict[str, list[float]] = {}
+    for hit in web.hits:
+        starts.setdefault(hit.host, []).append(hit.at)
+    gaps = [later - earlier for times in starts.values() for earlier, later in pairwise(times)]
+    assert len(starts) == 3
+    assert min(gaps) >= DELAY_SECONDS - TOLERANCE_SECONDS
