@@ -252,12 +252,6 @@ def _with_room_to_fetch(settings: Settings) -> FrontierSettings:
     return replace(settings.frontier, lease_seconds=lease_seconds)
 
 
-def _with_long_enough_leases(settings: Settings) -> FrontierSettings:
-    """A lease outlasts whatever may be done under it: a robots.txt with five redirects, each with its own deadline."""
-    longest = 7 * (settings.fetch.timeout_seconds + settings.politeness.max_crawl_delay_seconds)
-    return replace(settings.frontier, lease_seconds=max(settings.frontier.lease_seconds, longest))
-
-
 def _build_crew(spec: JobSpec, folder: JobFolder, scope: Scope, ledger: SqliteLedger, clock: Clock) -> Crew:
     engine = spec.settings.engine
     if engine.workers > 1:
