@@ -79,7 +79,12 @@ class GeneratedSite:
     def _body(self, number: int) -> bytes:
         chance = random.Random(number)
         # The tree makes every page reachable; its other links are what most links are: known already.
-        targets = [number * 3 + 3, number * 3 + 4, number * 3 + 5, *chance.sample(range(len(self.urls)), 7)]
+        targets = [
+            number * 3 + 3,
+            number * 3 + 4,
+            number * 3 + 5,
+            *chance.choices(range(len(self.urls)), k=7),
+        ]
         links = "".join(f'<a href="{self.urls[target % len(self.urls)]}">{target}</a>' for target in targets)
         headings = "".join(f"<h2>{chance.randbytes(50).hex()}</h2>" for _ in range(self._headings))
         return f"<title>Page {number}</title>{headings}{links}".encode()

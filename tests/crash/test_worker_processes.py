@@ -128,7 +128,8 @@ class Killer:
 def test_a_page_that_kills_its_worker_three_times_alone_is_failed_as_poison_and_no_other_is(
     web: SyntheticWeb, tmp_path: Path
 ) -> None:
-    site = GeneratedSite(web, 90, delay_seconds=ANSWER_SECONDS)
+    # Large and slow enough that there is other work all the time the suspect is tried.
+    site = GeneratedSite(web, 600, delay_seconds=0.03)
     poison = site.pages[7]
     url = web.url(*poison)
     crawl = crawl_of(site, tmp_path, "--workers", "2")

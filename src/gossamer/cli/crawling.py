@@ -172,7 +172,7 @@ async def _run(spec: JobSpec, folder: JobFolder, options: RunOptions, resume_com
             progress.update(snapshot)
         job.write_report()
         _say_bad_lines(job)
-        if not options.quiet:
+        if not options.quiet and options.progress != "json":
             _summarise(job, snapshot, ending, resume_command)
         if ending is Ending.INTERRUPTED:
             return run.signal_code or 130
@@ -204,6 +204,12 @@ def _say_bad_lines(job: Job) -> None:
         print(f"gossamer: {bad.count:,} {what} passed over; {escape(bad.first)}", file=sys.stderr)
 
 
+def _place_flag(folder: JobFolder) -> str:
+    """Return the flag that other commands need to find the job."""
+    jobs_dir = folder.path.parent
+    return "" if jobs_dir == Path("gossamer-jobs") else f" --jobs-dir {shlex.quote(str(jobs_dir))}"
+
+
 def _summarise(job: Job, snapshot: Snapshot, ending: Ending, resume_command: str) -> None:
     outputs = [(path, records) for path, records in job.outputs.written()]
     text = render_summary(
@@ -212,6 +218,7 @@ def _summarise(job: Job, snapshot: Snapshot, ending: Ending, resume_command: str
         ending=str(ending),
         outputs=outputs,
         resume_command=resume_command,
+        place=_place_flag(job.folder),
         stream=sys.stderr,
     )
     print(text, file=sys.stderr)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -27,11 +29,11 @@ _SETTINGS = Settings(
     engine=EngineSettings(concurrency=16),
 )
 _NEXT = """
-Try next (the records are in {output}):
-  gossamer urls demo --jobs-dir {jobs} --state refused     what robots.txt forbade, and why
-  gossamer explain demo {example} --jobs-dir {jobs}
-  gossamer report demo --jobs-dir {jobs}                   the coverage receipt
-  gossamer crawl https://example.org/ -o pages.jsonl -n 50           your own site
+Try next:
+  head -n 1 {output}
+  {program} urls demo --jobs-dir {jobs} --state refused
+  {program} explain demo {example} --jobs-dir {jobs}
+  {program} crawl https://example.org/ -o pages.jsonl -n 50
 """
 
 
@@ -66,10 +68,17 @@ def demo(folder: Path, progress: ProgressKind, workers: int) -> None:
         )
         spec = spec_from("crawl", tuple(web.seeds), "", (str(output),), settings)
         options = RunOptions(folder, "demo", fresh=True, progress=progress)
-        code = run_job(spec, JobFolder(folder / "demo"), options, "gossamer demo")
+        code = run_job(spec, JobFolder(folder / "demo"), options, "")
         example = web.url("docs", "/private/plan.html")
-    print(_NEXT.format(output=output, jobs=folder, example=example), file=sys.stderr, end="")
+    print(
+        _NEXT.format(program=_program(), output=output, jobs=folder, example=example), file=sys.stderr, end=""
+    )
     click.get_current_context().exit(code)
+
+
+def _program() -> str:
+    """Return what to type for this program: its name, or its path where it is not on the PATH."""
+    return "gossamer" if shutil.which("gossamer") else os.path.relpath(sys.argv[0])
 
 
 COMMANDS: list[click.Command] = [demo]

@@ -45,7 +45,7 @@ for command in (
 def main(arguments: list[str] | None = None) -> int:
     """Run a command line and return its exit code."""
     try:
-        result = cli.main(args=arguments, standalone_mode=False)
+        result = cli.main(args=arguments, prog_name="gossamer", standalone_mode=False)
     except (BrokenPipeError, OutputClosed):
         _silence_stdout()
         return 0

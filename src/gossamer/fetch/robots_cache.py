@@ -63,7 +63,8 @@ class OriginRobots:
                 return failing[1]
             return _UNKNOWN
         decision = known.rules.decide(self._user_agent, url)
-        return Ruling(decision.allowed, decision.rule, known.crawl_delay, known.version)
+        rule = "" if decision.allowed else _explained(decision)
+        return Ruling(decision.allowed, rule, known.crawl_delay, known.version)
 
     async def recall(self, origin: str) -> bool:
         """Load what is kept for this origin; False if there is nothing fresh."""
@@ -104,3 +105,8 @@ class OriginRobots:
         )
         if len(self._known) > _MAX_ORIGINS:
             self._known.popitem(last=False)
+
+
+def _explained(decision: robots.Decision) -> str:
+    group = ", ".join(decision.user_agents)
+    return f"Disallow: {decision.rule} (line {decision.line} of robots.txt, in the group for {group})"

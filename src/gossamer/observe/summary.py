@@ -46,11 +46,12 @@ def render_summary(
     ending: str,
     outputs: Sequence[tuple[str, int]],
     resume_command: str,
+    place: str = "",
     stream: TextIO | None = None,
 ) -> str:
     """Return the summary of a run, in 80 columns, with its final line end.
 
-    `outputs` are paths and the records in each. `resume_command` is shown only where a resume would find
+    `outputs` are paths and the records in each. `place` is the flag that finds the job, where one is needed. `resume_command` is shown only where a resume would find
     something to do. Coloured if `stream` is a terminal that shows colours; plain text without one.
     """
     lines = [
@@ -59,7 +60,7 @@ def render_summary(
         *_outcomes(snapshot),
         *_work(snapshot),
         *_outputs(outputs),
-        *_next_steps(snapshot, job, resume_command),
+        *_next_steps(snapshot, job, resume_command, place),
     ]
     if stream is None:
         return "".join(f"{line.plain}\n" for line in lines)
@@ -149,8 +150,8 @@ def _outputs(outputs: Sequence[tuple[str, int]]) -> Iterator[Text]:
         yield _labelled("" if i else "output", path + " " * (width - cell_len(path) + 2) + records)
 
 
-def _next_steps(snapshot: Snapshot, job: str, resume_command: str) -> Iterator[Text]:
-    name = shlex.quote(harmless(job))
+def _next_steps(snapshot: Snapshot, job: str, resume_command: str, place: str) -> Iterator[Text]:
+    name = shlex.quote(harmless(job)) + place
     steps = [(f"gossamer report {name}", "the whole receipt")]
     if snapshot.count("failed"):
         steps.append((f"gossamer urls {name} --state failed", "what failed"))
