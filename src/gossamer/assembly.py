@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,7 +42,7 @@ from gossamer.model.url import UrlPolicy
 from gossamer.observe.logs import JsonLog
 from gossamer.observe.report import build_report, encode_report
 from gossamer.policy.cookies import CookieJar
-from gossamer.policy.scope import Scope
+from gossamer.policy.scope import MAX_ROOTS, Scope
 from gossamer.sinks.consumer import OutputConsumer
 from gossamer.sinks.spec import open_sink
 
@@ -216,7 +216,7 @@ async def _assemble(
 ) -> Job:
     settings = spec.settings
     await _revive(ledger, settings)
-    scope = Scope(settings.scope, await ledger.roots())
+    scope = await _scope(spec, folder, ledger)
     totals = await ledger.totals()
     seeding = "" if spec.input == "-" else await ledger.get_meta("seeding")
     standing = Standing(totals.get("records", 0), totals.get("wire_bytes", 0), seeding)
@@ -301,6 +301,31 @@ def spec_of(job_file: Path) -> JobSpec:
     mode, seeds, given, outputs = (plain.pop(key) for key in ("mode", "seeds", "input", "outputs"))
     settings, _ = load_settings(plain, {}, None)
     return JobSpec(mode, tuple(seeds), given, tuple(outputs), settings)
+
+
+async def _scope(spec: JobSpec, folder: JobFolder, ledger: SqliteLedger) -> Scope:
+    return build_scope(spec, folder, await ledger.roots(MAX_ROOTS))
+
+
+def build_scope(spec: JobSpec, folder: JobFolder, roots: Iterable[str] = ()) -> Scope:
+    """Return the scope of a job. `scrape` follows nothing, so it needs no roots."""
+    if spec.mode == "scrape":
+        return Scope(replace(spec.settings.scope, scope="page"))
+    return Scope(spec.settings.scope, roots, LazyRoots(folder.ledger).is_root)
+
+
+class LazyRoots:
+    """Asks the ledger for roots; opens it at the first question, which few jobs ever ask."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._reader: SqliteReader | None = None
+
+    def is_root(self, root: str) -> bool:
+        """Say whether the root spans the scope."""
+        if self._reader is None:
+            self._reader = SqliteReader(self._path)
+        return self._reader.is_root(root)
 
 
 async def _open_outputs(spec: JobSpec, ledger: SqliteLedger, failpoint: Failpoint) -> Outputs:

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import uvloop
 
-from gossamer.assembly import build_worker, spec_of, steady_clock
+from gossamer.assembly import build_scope, build_worker, spec_of, steady_clock
 from gossamer.engine.crew import LocalCrew
 from gossamer.engine.processes import Link
 from gossamer.engine.worker import Report
+from gossamer.frontier.job_folder import JobFolder
 from gossamer.model.outcome import Found, RobotsFile
 from gossamer.model.request import Lease
 from gossamer.model.wire import (
@@ -34,7 +35,6 @@ from gossamer.model.wire import (
     frame,
 )
 from gossamer.policy.cookies import CookieJar
-from gossamer.policy.scope import Scope
 
 _PR_SET_PDEATHSIG = 1
 
@@ -69,7 +69,7 @@ class Child:
         self.gone = asyncio.Event()
         self.link = Link(lambda body: self._received(decode_to_child(body)), self.gone.set)
         self._cookies = SharedCookies(self.link) if self._spec.settings.fetch.cookies else None
-        self._scope = Scope(self._spec.settings.scope)
+        self._scope = build_scope(self._spec, JobFolder(job_file.parent))
         worker, self._discoverer = build_worker(
             self._spec.settings,
             self._scope,

@@ -236,6 +236,8 @@ def check_refetches(crawl: Crawl, kills: int) -> None:
     refetched = hits.total() - len(crawl.site.urls)
     assert 0 <= refetched <= kills * (CONCURRENCY + MAX_UNCOMMITTED), hits.most_common(5)
     assert max(hits.values()) <= kills + 1
+    robots = Counter(hit.host for hit in crawl.site.web.hits if hit.path == "/robots.txt")
+    assert max(robots.values()) <= kills + 1
 
 
 def check_ledger(crawl: Crawl) -> None:

@@ -39,7 +39,9 @@ def test_seeds_come_before_everything_found(web: SyntheticWeb, rig: CrawlRig) ->
 
 
 def test_preferred_urls_come_first_among_those_found(web: SyntheticWeb, rig: CrawlRig) -> None:
-    rig.crawl(serve(web, "preferred", {"/": ["/list/", "/plain", "/want/1", "/want/2"]}), "--prefer", "*/want/*")
+    rig.crawl(
+        serve(web, "preferred", {"/": ["/list/", "/plain", "/want/1", "/want/2"]}), "--prefer", "*/want/*"
+    )
     assert paths_of(web, "preferred") == ["/", "/want/1", "/want/2", "/list/", "/plain"]
 
 

@@ -223,9 +223,7 @@ def once(status: int, *headers: Callable[[], tuple[str, str]]) -> Callable[[Hit]
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_retry_after_in_seconds_pauses_the_whole_host(
-    web: SyntheticWeb, rig: CrawlRig, status: int
-) -> None:
+def test_retry_after_in_seconds_pauses_the_whole_host(web: SyntheticWeb, rig: CrawlRig, status: int) -> None:
     host = f"pause-{status}"
     url = star(web, host, 3)
     web.add(host, "/0", once(status, lambda: ("Retry-After", "1")))

@@ -122,5 +122,7 @@ def test_a_slow_robots_txt_ends_at_the_deadline_too(web: SyntheticWeb, rig: Craw
 def test_what_failed_is_not_tried_again_by_a_resume(web: SyntheticWeb, rig: CrawlRig) -> None:
     web.add("final", "/", text_reply("", status=500))
     rig.crawl(web.url("final"), "--retries", "0")
-    assert rig.crawl(web.url("final"), "--retries", "0").code == 4, "a finished job has the code it ended with"
+    assert rig.crawl(web.url("final"), "--retries", "0").code == 4, (
+        "a finished job has the code it ended with"
+    )
     assert len(paths_of(web, "final")) == 1

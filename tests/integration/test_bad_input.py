@@ -58,7 +58,9 @@ def test_a_host_that_does_not_exist_is_named_with_the_reason(rig: CrawlRig) -> N
     assert "no-such-host.invalid does not resolve" in said(ended)
 
 
-@pytest.mark.parametrize("url", ["http://[", "http://", "http://a b/", "ftp://example.org/", "http://x:99999/"])
+@pytest.mark.parametrize(
+    "url", ["http://[", "http://", "http://a b/", "ftp://example.org/", "http://x:99999/"]
+)
 def test_what_is_no_url_is_refused(rig: CrawlRig, url: str) -> None:
     ended = quiet(rig, url)
     assert (ended.code, rig.rows()) == (USAGE, {})

@@ -40,6 +40,7 @@ from gossamer.model.wire import (
     decode_to_parent,
     frame,
 )
+from gossamer.policy.scope import MAX_ROOTS
 
 _MAX_QUICK_DEATHS = 5
 _QUICK_SECONDS = 10.0
@@ -148,6 +149,7 @@ class ProcessCrew:
         slots = -(-concurrency // workers)
         self._children = [_Child(number, slots) for number in range(workers)]
         self._holders: dict[int, _Child] = {}
+        #: As many as a child's scope keeps; the others it looks up.
         self._roots = dict.fromkeys(roots)
         self._deaths: deque[float] = deque(maxlen=_MAX_QUICK_DEATHS)
         #: Origins whose robots.txt a child is fetching, and the others that want it.
@@ -184,7 +186,7 @@ class ProcessCrew:
 
     def join(self, root: str) -> None:
         """Tell every child of a root that joined the scope."""
-        if root not in self._roots:
+        if root not in self._roots and len(self._roots) < MAX_ROOTS:
             self._roots[root] = None
             for child in self._children:
                 child.send(Joined([root]))

@@ -307,9 +307,11 @@ class SqliteLedger:
             [(c.output, c.position, c.offset, c.records) for c in cursors],
         )
 
-    async def roots(self) -> list[str]:
-        """Return every scope root: those of the seeds, and of their redirects."""
-        return await self._call(lambda: [row[0] for row in self._db.execute("SELECT root FROM roots")])
+    async def roots(self, limit: int) -> list[str]:
+        """Return scope roots, those of the seeds and of their redirects, up to a number of them."""
+        return await self._call(
+            lambda: [row[0] for row in self._db.execute("SELECT root FROM roots LIMIT ?", (limit,))]
+        )
 
     async def counts(self) -> Counter[tuple[State, str]]:
         """Return the number of URLs by state and reason."""

@@ -179,6 +179,10 @@ class SqliteReader:
             "SELECT 1 FROM urls WHERE state = 0 LIMIT 1"
         )
 
+    def is_root(self, root: str) -> bool:
+        """Say whether a seed, or the redirect of one, has brought this root into the scope."""
+        return bool(self._ask("SELECT 1 FROM roots WHERE root = ?", (root,)))
+
     def roots(self, limit: int) -> list[str]:
         """Return URLs whose scope is the job's: seeds, and what they redirected to."""
         return [root for (root,) in self._ask("SELECT root FROM roots LIMIT ?", (limit,))]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import translate
+from itertools import islice
 
 from gossamer.config.settings import ScopeName, ScopeSettings
 from gossamer.policy.public_suffix import registrable_domain
+
+#: Roots kept in memory. A crawl with more seeds than this on hosts of their own asks the ledger.
+MAX_ROOTS = 200_000
 
 
 class Scope:
@@ -15,12 +19,16 @@ class Scope:
 
     The seeds' *roots* (their host, registrable domain or folder) span the scope; `join` adds one, as the
     target of a seed's redirect does. Globs are matched against the whole URL, or against path and query
-    where they begin with a slash; `*` matches anything, slashes too.
+    where they begin with a slash; `*` matches anything, slashes too. Only `MAX_ROOTS` roots are kept in
+    memory: with more of them, `is_root` is asked for those that are not.
     """
 
-    def __init__(self, settings: ScopeSettings, roots: Iterable[str] = ()) -> None:
+    def __init__(
+        self, settings: ScopeSettings, roots: Iterable[str] = (), is_root: Callable[[str], bool] | None = None
+    ) -> None:
         self._name: ScopeName = settings.scope
-        self._roots = set(roots)
+        self._roots = set(islice(roots, MAX_ROOTS))
+        self._is_root = is_root
         self._include = Globs(settings.include)
         self._exclude = Globs(settings.exclude)
 
@@ -31,7 +39,13 @@ class Scope:
 
     def join(self, root: str) -> None:
         """Widen the scope by the root of another seed."""
-        self._roots.add(root)
+        if len(self._roots) < MAX_ROOTS:
+            self._roots.add(root)
+
+    def _spans(self, root: str) -> bool:
+        if root in self._roots:
+            return True
+        return len(self._roots) >= MAX_ROOTS and self._is_root is not None and self._is_root(root)
 
     def root_of(self, url: str, host: str) -> str:
         """Return what a seed adds to the scope; empty where the scope has no roots."""
@@ -60,15 +74,15 @@ class Scope:
     def _within(self, url: str, host: str) -> bool:
         match self._name:
             case "host":
-                return host in self._roots
+                return self._spans(host)
             case "any":
                 return True
             case "domain":
-                return registrable_domain(host) in self._roots
+                return self._spans(registrable_domain(host))
             case "page":
                 return False
             case "prefix":
-                return any(host + folder in self._roots for folder in _folders(_path(url)))
+                return any(self._spans(host + folder) for folder in _folders(_path(url)))
 
 
 class Globs:

@@ -69,7 +69,7 @@ class Site:
 
 
 def _state_of(status: int) -> State:
-    """A 4xx is an answer like any other and has a record; only what was worth a retry can fail."""
+    """Return the state a status leads to: a 4xx is an answer like any other, only what was worth a retry can fail."""
     if 300 <= status < 400:
         return "redirected"
     return "failed" if status >= 500 or status == 429 else "fetched"
