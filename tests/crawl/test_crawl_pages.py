@@ -241,7 +241,7 @@ def test_text_and_links_are_read_in_the_charset_of_the_page(
     web: SyntheticWeb, rig: CrawlRig, content_type: str, codec: str, declared: str
 ) -> None:
     host = f"charset-{codec}"
-    title = {"shift_jis": "蜘蛛の糸", "cp1251": "Паутина", "cp1252": "Größe – 5 €"}.get(codec, "Fäden 蜘蛛")
+    title = {"shift_jis": "蜘蛛の糸", "cp1251": "Паутина", "cp1252": "Größe: 5 €"}.get(codec, "Fäden 蜘蛛")
     page = f'<html><head>{declared}<title>{title}</title></head><body><a href="/next">x</a>'
     web.add(host, "/", text_reply(page.encode(codec), content_type))
     record = rig.crawl(web.url(host), "-d", "0").records[0]

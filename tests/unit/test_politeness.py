@@ -140,7 +140,7 @@ def test_rules_allow_and_forbid_and_carry_their_version() -> None:
     assert (open_.crawl_delay, open_.version) == (3.0, file.version)
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 429])
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 410])
 def test_a_4xx_means_there_are_no_rules(status: int) -> None:
     clock = FakeClock()
     robots = cache(clock)

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from gossamer.contracts import LogEntry
-from gossamer.errors import OutputFailed, UsageError
+from gossamer.errors import OutputClosed, OutputFailed, UsageError
 from gossamer.model.outcome import Cursor
-from gossamer.sinks.failure import OutputClosed
 from gossamer.sinks.spec import open_sink
 from gossamer.sinks.stream import StdoutSink, StreamSink
 
