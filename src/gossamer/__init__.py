@@ -3,11 +3,13 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from gossamer.version import VERSION
+
 if TYPE_CHECKING:
     from gossamer.api import Page, acrawl, ascrape, crawl, scrape
     from gossamer.errors import GossamerError, InvalidUrl, JobBusy, OutputFailed, UsageError
 
-__version__ = "0.1.0"
+__version__ = VERSION
 __all__ = [
     "GossamerError",
     "InvalidUrl",

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gossamer import __version__, contracts
+from gossamer import contracts
 from gossamer.config.job_file import JobSpec, Mode, read_job_file
 from gossamer.config.load import load_settings
 from gossamer.config.settings import FetchSettings, FrontierSettings, ScopeSettings, Settings
@@ -45,6 +45,7 @@ from gossamer.policy.cookies import CookieJar
 from gossamer.policy.scope import MAX_ROOTS, Scope
 from gossamer.sinks.consumer import OutputConsumer
 from gossamer.sinks.spec import open_sink
+from gossamer.version import VERSION
 
 #: A robots.txt may take five redirects, and others wait for it under leases of their own.
 _FETCHES_PER_LEASE = 6
@@ -77,7 +78,7 @@ def failpoint_from_environment() -> Failpoint:
 
 def user_agent(settings: FetchSettings) -> str:
     """Return the name servers see."""
-    name = settings.user_agent or f"Gossamer/{__version__}"
+    name = settings.user_agent or f"Gossamer/{VERSION}"
     return f"{name} (+{settings.contact})" if settings.contact else name
 
 

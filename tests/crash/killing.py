@@ -209,10 +209,10 @@ def essence(records: list[Record]) -> list[Record]:
     return sorted(kept, key=lambda record: str(record["url"]))
 
 
-def check_complete(crawl: Crawl, *, without: Collection[str] = ()) -> None:
+def check_complete(crawl: Crawl, *, without: Collection[str] = (), refused: int = 0) -> None:
     """Assert that the job is done, every output has each page once, and the ledger's numbers add up.
 
-    `without` are URLs that ended without a record.
+    `without` are pages of the site that ended without a record, `refused` is the number of other URLs.
     """
     pages = sorted(set(crawl.site.urls) - set(without))
     for output in crawl.outputs:
@@ -223,7 +223,7 @@ def check_complete(crawl: Crawl, *, without: Collection[str] = ()) -> None:
     check_ledger(crawl)
     with closing(_ledger(crawl)) as db:
         assert db.execute("SELECT count(*) FROM urls WHERE state = 0").fetchone() == (0,)
-        assert db.execute("SELECT count(*) FROM urls").fetchone() == (len(crawl.site.urls),)
+        assert db.execute("SELECT count(*) FROM urls").fetchone() == (len(crawl.site.urls) + refused,)
         assert db.execute("SELECT n FROM totals WHERE name = 'records'").fetchone() == (len(pages),)
         cursors = db.execute("SELECT output, records FROM cursors").fetchall()
     expected = {str(output): len(pages) for output in crawl.outputs}
@@ -247,6 +247,7 @@ def check_ledger(crawl: Crawl) -> None:
         counted = db.execute("SELECT state, reason, n FROM counts WHERE n != 0").fetchall()
         recounted = db.execute("SELECT state, reason, count(*) FROM urls GROUP BY state, reason").fetchall()
         assert sorted(counted) == sorted(recounted)
+        assert _number(db, "SELECT count(*) FROM urls") == _number(db, "SELECT count(DISTINCT fp) FROM urls")
         totals = dict(db.execute("SELECT name, n FROM totals").fetchall())
         assert totals.get("records", 0) == _number(db, "SELECT sum(records) FROM log")
         assert totals.get("records", 0) == _number(db, "SELECT sum(pages) FROM hosts")

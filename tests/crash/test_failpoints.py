@@ -88,6 +88,27 @@ def test_killed_at_the_end_of_a_limited_run_a_job_goes_on_when_the_limit_is_rais
     assert set(crawl.site.page_hits().values()) == {1}
 
 
+#: More URLs than the ledger keeps in memory before it merges their fingerprints into its index.
+BULK = 55_000
+
+
+def test_killed_while_fingerprints_are_merged_a_ledger_still_knows_each_url_once(
+    web: SyntheticWeb, tmp_path: Path
+) -> None:
+    site = GeneratedSite(web, PAGES)
+    crawl = crawl_of(site, tmp_path, "--seed-batch-urls", "5000", "--exclude", "*/bulk/*")
+    bulk = [web.url("bulk", f"/bulk/{number}") for number in range(BULK)]
+    # Some come again at the end, when they have long been merged.
+    seeds = [*site.seeds, *bulk, *bulk[:2000], *bulk[-2000:]]
+    (tmp_path / "seeds.txt").write_text("\n".join(seeds), "utf-8")
+    for part in ("before", "written", "done"):
+        assert crawl.run(f"merge:{part}@1").returncode == KILLED, part
+        check_ledger(crawl)
+    crawl.finish()
+    check_complete(crawl, refused=BULK)
+    check_refetches(crawl, kills=3)
+
+
 def test_a_crawl_that_nobody_disturbs_asks_for_each_page_once(web: SyntheticWeb, tmp_path: Path) -> None:
     crawl = crawl_of(GeneratedSite(web, PAGES), tmp_path)
     crawl.finish()
@@ -113,4 +134,4 @@ def test_every_boundary_of_the_product_is_among_those_tested() -> None:
     fixed = set(re.findall(r'_failpoint\("([a-z]+:[a-z]+)"\)', text))
     transactions = set(re.findall(r'_transaction\("([a-z]+)"\)', text))
     assert fixed <= {boundary for boundary, _ in BOUNDARIES}
-    assert transactions <= {*LATER, *LIMITS}
+    assert transactions <= {*LATER, *LIMITS, "merge"}

@@ -8,10 +8,10 @@ import traceback
 
 import click
 
-from gossamer import __version__
 from gossamer.cli import crawl_commands, demo_command, fetch_command, ledger_commands
 from gossamer.cli.terminal import escape
 from gossamer.errors import GossamerError, OutputClosed
+from gossamer.version import VERSION
 
 _BUG = 1
 
@@ -28,7 +28,7 @@ class OrderedGroup(click.Group):
 @click.group(
     cls=OrderedGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
-@click.version_option(__version__, prog_name="gossamer")
+@click.version_option(VERSION, prog_name="gossamer")
 def cli() -> None:
     """Crawl websites: crash-safe, polite, and with an answer for every URL."""
 

@@ -114,7 +114,9 @@ class Worker:
         if not self._settings.politeness.robots:
             return _NO_RULING
         ruling = self._robots.rule(origin, url)
-        if isinstance(ruling, Unknown) and await self._robots.recall(origin):
+        if isinstance(ruling, Unknown):
+            await self._robots.recall(origin)
+            # Whatever came of it: another lease may have fetched it while this one waited for the ledger.
             ruling = self._robots.rule(origin, url)
         return ruling
 
