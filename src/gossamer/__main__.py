@@ -10,8 +10,10 @@ from pathlib import Path
 def main() -> None:
     """Run the command line and exit with its code."""
     _fill_closed_streams()
-    from gossamer.cli.main import main as run  # noqa: PLC0415 - keeps `import gossamer.__main__` free of the whole program
-
+    try:
+        from gossamer.cli.main import main as run  # noqa: PLC0415 - keeps `import gossamer.__main__` free of the whole program
+    except KeyboardInterrupt:
+        sys.exit(130)  # while it was being loaded: nothing has begun
     sys.exit(run())
 
 

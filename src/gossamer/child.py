@@ -166,7 +166,7 @@ async def _main(descriptor: int, job_file: Path) -> None:
 
 def main() -> None:
     """Run a child: `python -m gossamer.child JOB_FILE DESCRIPTOR`."""
-    # The parent decides when to stop. A Ctrl-C in the terminal reaches us too, and must not.
+    # The parent decides when to stop. Whoever signals all of us at once, as a service manager does, means the parent.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if sys.platform == "linux":

@@ -173,7 +173,12 @@ class Crawl:
     def started(self) -> Iterator[subprocess.Popen[str]]:
         """Start the command; when the block ends or `LONGEST_SECONDS` are over, it is killed if it still runs."""
         with subprocess.Popen(
-            self.command(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            self.command(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            # A process group of its own, as in a terminal: what is sent to it does not reach the tests.
+            start_new_session=True,
         ) as process:
             watchdog = threading.Timer(LONGEST_SECONDS, process.kill)
             watchdog.start()

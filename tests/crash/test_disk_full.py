@@ -26,6 +26,8 @@ PAGES = 150
 #: In each page, so that records are several kilobytes: 600 KB in all, which no compression halves twice.
 HEADINGS = 40
 ENOUGH = "64m"
+#: Each ends the run at another place.
+MORE_SIZES = [pytest.param(size, marks=pytest.mark.soak) for size in ("40k", "64k", "100k", "200k", "250k")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ def starve(crawl: Crawl, disk: SmallDisk, size: str) -> None:
     check_refetches(crawl, kills=1)
 
 
-@pytest.mark.parametrize("size", ["16k", "64k", "128k", "200k", "400k", "600k"])
+@pytest.mark.parametrize("size", ["16k", "128k", "400k", *MORE_SIZES])
 def test_no_room_for_the_job_folder(web: SyntheticWeb, tmp_path: Path, disk: SmallDisk, size: str) -> None:
     crawl = crawl_of(GeneratedSite(web, PAGES, headings=HEADINGS), disk.path)
     starve(replace(crawl, outputs=(tmp_path / "out.jsonl",)), disk, size)
@@ -93,7 +95,7 @@ def test_a_report_that_cannot_be_written_is_said_and_loses_nothing(web: Syntheti
     check_complete(crawl)
 
 
-@pytest.mark.parametrize("size", ["4k", "100k", "300k"])
+@pytest.mark.parametrize("size", ["4k", "300k", *MORE_SIZES])
 @pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz"])
 def test_no_room_for_an_output(
     web: SyntheticWeb, tmp_path: Path, disk: SmallDisk, name: str, size: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from .killing import (
     check_ledger,
     check_readable,
     check_refetches,
+    children_of,
     crawl_of,
 )
 
@@ -33,7 +35,7 @@ def test_a_signal_lets_the_requests_under_way_finish_and_says_how_to_resume(
     site = GeneratedSite(web, PAGES, delay_seconds=0.05)
     crawl = crawl_of(site, tmp_path, "--workers", workers)
     with crawl.started() as process:
-        site.after_hits(40, lambda: process.send_signal(number))
+        site.after_hits(40, lambda: os.killpg(process.pid, number))
         _, said = process.communicate(timeout=LONGEST_SECONDS)
     assert process.returncode == code
     assert "interrupted" in said
@@ -76,3 +78,20 @@ def test_a_second_signal_stops_at_once_whatever_is_under_way(
     crawl.finish()
     check_complete(crawl)
     check_refetches(crawl, kills=1)
+
+
+def test_a_signal_while_worker_processes_start_ends_without_a_traceback(
+    web: SyntheticWeb, tmp_path: Path
+) -> None:
+    site = GeneratedSite(web, PAGES)
+    crawl = crawl_of(site, tmp_path, "--workers", "2")
+    with crawl.started() as process:
+        while not children_of(process.pid) and process.poll() is None:
+            pass  # a sleep could miss the moment
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=LONGEST_SECONDS)
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    crawl.finish()
+    check_complete(crawl)
+    check_refetches(crawl, kills=0)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,8 +18,8 @@ import pytest
 from gossamer import __version__
 from gossamer.cli.main import cli
 from gossamer.config.settings import every_setting
-from gossamer.testing.crawl_rig import CrawlRig, html, paths_of, serve
-from gossamer.testing.synthetic_reply import Hit, Reply
+from gossamer.testing.crawl_rig import CrawlRig, Ended, html, paths_of, serve
+from gossamer.testing.synthetic_reply import Hit, Reply, redirect, text_reply
 from gossamer.testing.synthetic_web import SyntheticWeb
 
 COMMANDS = sorted(cli.commands)
@@ -134,6 +136,77 @@ def test_closed_standard_streams_are_no_obstacle_to_a_crawl_into_a_file(
     assert len(rig.inspect(rig.run("jobs", "--jobs-dir", str(rig.jobs))).records) == 1
 
 
+# -- one page --------------------------------------------------------------------------------------------
+
+
+def fetch(rig: CrawlRig, *given: str) -> Ended:
+    return rig.spawn("fetch", "--allow-private", "--backoff-seconds", "0.02", *given)
+
+
+def test_fetch_prints_the_record_of_a_page(web: SyntheticWeb, rig: CrawlRig) -> None:
+    web.add("one", "/old", redirect("/new"))
+    web.add("one", "/new", html("/x", body="<h1>Hello</h1><p>w\u00f6rld</p>"))
+    ended = fetch(rig, web.url("one", "/old"))
+    record = json.loads(ended.out)
+    assert (ended.code, ended.err) == (0, "")
+    assert (record["url"], record["final_url"]) == (web.url("one", "/old"), web.url("one", "/new"))
+    assert list(rig.folder.iterdir()) == [], "it keeps nothing"
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [("text", "Hello"), ("html", "<h1>Hello</h1>"), ("headers", "content-type: text/html; charset=utf-8")],
+)
+def test_fetch_prints_a_page_in_other_forms(
+    web: SyntheticWeb, rig: CrawlRig, form: str, expected: str
+) -> None:
+    web.add("forms", "/", html(body="<h1>Hello</h1><script>no()</script>"))
+    ended = fetch(rig, web.url("forms"), "--as", form)
+    assert ended.code == 0
+    assert expected in ended.out
+    assert ("no()" in ended.out) == (form == "html")
+
+
+@pytest.mark.parametrize(
+    ("robots", "page", "hint"),
+    [
+        (text_reply("User-agent: *\nDisallow: /\n"), html(), "robots"),
+        (text_reply("", status=503).with_headers(("Retry-After", "86400")), html(), "wait 86400 s"),
+        (text_reply("", status=404), Reply(raw=b"nonsense\r\n\r\n"), "protocol_error"),
+        (text_reply("", status=404), redirect("/"), "redirect_loop"),
+    ],
+    ids=["forbidden", "long wait", "nonsense", "loop"],
+)
+def test_fetch_says_in_one_line_why_there_is_no_page(
+    web: SyntheticWeb, rig: CrawlRig, robots: Reply, page: Reply, hint: str
+) -> None:
+    web.add("none", "/robots.txt", robots)
+    web.add("none", "/", page)
+    ended = fetch(rig, web.url("none"))
+    assert (ended.code, ended.out) == (4, "")
+    (line,) = ended.err.splitlines()
+    assert hint in line
+
+
+def test_fetch_suggests_a_scheme_and_refuses_private_addresses(web: SyntheticWeb, rig: CrawlRig) -> None:
+    assert "https://example.org" in rig.run("fetch", "example.org").err
+    ended = rig.run("fetch", web.url("one"))
+    assert ended.code == 4
+    assert "--allow-private" in ended.err
+
+
+def test_a_page_cannot_write_control_characters_to_a_terminal(web: SyntheticWeb, rig: CrawlRig) -> None:
+    web.add("tty", "/", Reply(body="<p>\x1b]0;owned\x07 \u202eback</p>".encode()))
+    near, far = pty.openpty()
+    command = [sys.executable, "-m", "gossamer", "fetch", "--allow-private", web.url("tty"), "--as", "html"]
+    subprocess.run(command, stdout=far, check=True)
+    shown = os.read(near, 10_000).decode()
+    os.close(near)
+    os.close(far)
+    assert "owned" in shown
+    assert not {"\x1b", "\x07", "\u202e"} & set(shown)
+
+
 # -- resuming --------------------------------------------------------------------------------------------
 
 
@@ -162,6 +235,20 @@ def test_a_finished_job_says_so_and_fetches_nothing(web: SyntheticWeb, rig: Craw
     assert (ended.code, len(ended.records)) == (0, 1)
     assert "nothing left to fetch" in ended.err
     assert paths_of(web, "finished") == ["/"]
+
+
+def test_resume_goes_on_with_a_job_by_its_name_alone(web: SyntheticWeb, rig: CrawlRig) -> None:
+    url = serve(web, "by-name", {"/": ["/a", "/b"], "/a": [], "/b": []})
+    assert len(rig.crawl(url, "-n", "1").records) == 1
+    ended = rig.run("resume", "job", "--jobs-dir", str(rig.jobs), "-q", "-n", "9")
+    assert (ended.code, ended.err) == (0, "")
+    assert len(rig.inspect(ended).records) == 3
+
+
+def test_resume_of_a_job_that_is_not_there_is_said(rig: CrawlRig) -> None:
+    ended = rig.run("resume", "nowhere", "--jobs-dir", str(rig.jobs))
+    assert ended.code == 2
+    assert "nowhere" in ended.err
 
 
 def test_fresh_begins_the_job_and_its_output_anew(web: SyntheticWeb, rig: CrawlRig) -> None:
@@ -249,3 +336,20 @@ def test_several_outputs_are_written_side_by_side(web: SyntheticWeb, rig: CrawlR
     assert len(crawled.records) == 2
     assert (rig.folder / "d.ndjson").read_bytes() == (rig.folder / "pages.jsonl").read_bytes()
     assert all(Path(path).stat().st_size for path in others)
+
+
+# -- the demo --------------------------------------------------------------------------------------------
+
+
+def test_the_demo_crawls_its_site_and_its_hints_work_as_typed(rig: CrawlRig) -> None:
+    ended = rig.spawn("demo", "--progress", "none")
+    assert (ended.code, ended.out) == (0, "")
+    for word in ("robots_unreachable", "redirect_loop", "http_404", "224 records"):
+        assert word in ended.err
+    typed = [
+        shlex.split(hint) for hint in re.findall(r"gossamer ((?:urls|explain|report) demo .*)", ended.err)
+    ]
+    assert len(typed) >= 3
+    for arguments in typed:
+        answer = rig.spawn(*arguments)
+        assert (answer.code, bool(answer.out)) == (0, True), (arguments, answer.err)

@@ -150,8 +150,10 @@ def test_a_4xx_means_there_are_no_rules(status: int) -> None:
     assert ruling.allowed
 
 
-@pytest.mark.parametrize("answer", [response(500), response(503), failure(FetchProblem.TIMEOUT)])
-def test_a_5xx_or_a_failure_allows_nothing_until_it_answers(answer: Response | FetchFailure) -> None:
+@pytest.mark.parametrize(
+    "answer", [response(500), response(503), response(429), failure(FetchProblem.TIMEOUT)]
+)
+def test_a_5xx_a_429_or_a_failure_allows_nothing_until_it_answers(answer: Response | FetchFailure) -> None:
     clock = FakeClock()
     robots = cache(clock, robots_probes=2)
     assert robots.learn(ORIGIN, answer, clock()) is None
@@ -166,6 +168,15 @@ def test_a_5xx_or_a_failure_allows_nothing_until_it_answers(answer: Response | F
     assert second.exhausted
     robots.learn(ORIGIN, response(404), clock())
     assert isinstance(robots.rule(ORIGIN, ORIGIN + "/"), Ruling)
+
+
+def test_a_busy_host_is_probed_again_when_it_asked_for() -> None:
+    clock = FakeClock()
+    robots = cache(clock)
+    robots.learn(ORIGIN, response(503, retry_after="45"), clock())
+    ruling = robots.rule(ORIGIN, ORIGIN + "/")
+    assert isinstance(ruling, Unreachable)
+    assert ruling.until == clock() + 45
 
 
 def test_rules_are_used_for_a_day_and_then_asked_for_again() -> None:

@@ -35,13 +35,18 @@ def test_a_page_that_lists_others_comes_before_a_plain_one(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/item/12345", "/a-long-title-of-a-post", "/file.pdf", "/photo.JPG", "/2024-report-final-v2.html"]
+    "path",
+    ["/item/12345", "/a-long-title-of-a-post", "/file.pdf", "/photo.JPG", "/2024-report-final-v2.html"],
 )
 def test_a_page_of_detail_comes_after_a_plain_one(path: str) -> None:
     assert priority(path) > priority("/about")
 
 
-@given(st.integers(0, 10_000), st.sampled_from(["/", "/about", "/item/12345"]), st.sampled_from(["/", "/item/999"]))
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from(["/", "/about", "/item/12345"]),
+    st.sampled_from(["/", "/item/999"]),
+)
 def test_depth_comes_before_kind(depth: int, shallow: str, deep: str) -> None:
     assert priority(shallow, depth) < priority(deep, depth + 1)
 

@@ -75,7 +75,11 @@ def test_a_longer_wait_than_we_are_willing_to_holds_the_url_even_at_its_last_try
 
 
 @given(
-    st.sampled_from(sorted(TRANSIENT_STATUSES)), st.integers(1, 50), st.integers(0, 50), st.floats(0, 1), st.text()
+    st.sampled_from(sorted(TRANSIENT_STATUSES)),
+    st.integers(1, 50),
+    st.integers(0, 50),
+    st.floats(0, 1),
+    st.text(),
 )
 def test_a_url_is_tried_a_bounded_number_of_times_and_never_in_the_past(
     status: int, tries: int, retries: int, random: float, header: str

@@ -11,7 +11,9 @@ from gossamer.policy.scope import Globs, Scope
 SEED = "https://www.example.co.uk/shop/index.html"
 
 
-def scope_of(name: ScopeName, *seeds: str, include: tuple[str, ...] = (), exclude: tuple[str, ...] = ()) -> Scope:
+def scope_of(
+    name: ScopeName, *seeds: str, include: tuple[str, ...] = (), exclude: tuple[str, ...] = ()
+) -> Scope:
     scope = Scope(ScopeSettings(scope=name, include=include, exclude=exclude))
     for seed in seeds:
         scope.join(scope.root_of(seed, host_of(seed)))
@@ -52,7 +54,9 @@ def refusal(scope: Scope, url: str) -> str:
         ("any", ["https://example.org/", "http://10.0.0.1/"], []),
     ],
 )  # fmt: skip
-def test_a_scope_holds_what_belongs_to_its_seed(name: ScopeName, inside: list[str], outside: list[str]) -> None:
+def test_a_scope_holds_what_belongs_to_its_seed(
+    name: ScopeName, inside: list[str], outside: list[str]
+) -> None:
     scope = scope_of(name, SEED)
     assert [url for url in inside if refusal(scope, url)] == []
     assert [url for url in outside if refusal(scope, url) != "scope"] == []

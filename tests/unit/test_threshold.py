@@ -33,7 +33,9 @@ STATES = {
         ("duplicate>0", False),
     ],
 )
-def test_an_expression_counts_a_state_or_a_reason_or_its_share_of_what_is_settled(text: str, crossed: bool) -> None:
+def test_an_expression_counts_a_state_or_a_reason_or_its_share_of_what_is_settled(
+    text: str, crossed: bool
+) -> None:
     assert parse_threshold(text).crossed(STATES) is crossed
 
 
@@ -42,7 +44,9 @@ def test_a_share_of_nothing_is_nothing() -> None:
     assert parse_threshold("fetched<1%").crossed({"queued": {"": 3}})
 
 
-@pytest.mark.parametrize("text", ["", "failed", "failed>", ">5", "failed>five", "failed>-1", "failed=>5", "a>1;b>2"])
+@pytest.mark.parametrize(
+    "text", ["", "failed", "failed>", ">5", "failed>five", "failed>-1", "failed=>5", "a>1;b>2"]
+)
 def test_what_is_no_expression_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(UsageError, match="failed>5%"):
         parse_threshold(text)

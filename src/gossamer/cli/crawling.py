@@ -245,7 +245,8 @@ def _most_common(states: States, job: Job) -> str:
     with SqliteReader(job.folder.ledger) as reader:
         example = next(reader.urls(state=State[label.upper()], reason=reason, limit=1), None)
     why = f": {example.detail}" if example is not None and example.detail else ""
-    return f": {n:,} {label} ({reason}{why}); `gossamer urls {job.folder.name} --state {label}` lists them"
+    command = f"gossamer urls {shlex.quote(job.folder.name)} --state {label}{_place_flag(job.folder)}"
+    return f": {n:,} {label} ({reason}{why}); `{command}` lists them"
 
 
 def command_line() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from dataclasses import replace
@@ -78,7 +79,11 @@ def demo(folder: Path, progress: ProgressKind, workers: int) -> None:
 
 def _program() -> str:
     """Return what to type for this program: its name, or its path where it is not on the PATH."""
-    return "gossamer" if shutil.which("gossamer") else os.path.relpath(sys.argv[0])
+    if shutil.which("gossamer"):
+        return "gossamer"
+    if Path(sys.argv[0]).name == "__main__.py":
+        return f"{shlex.quote(sys.executable)} -m gossamer"
+    return shlex.quote(os.path.relpath(sys.argv[0]))
 
 
 COMMANDS: list[click.Command] = [demo]

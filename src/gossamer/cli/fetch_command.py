@@ -14,14 +14,15 @@ import uvloop
 
 from gossamer.assembly import build_fetcher, build_worker, steady_clock, url_policy
 from gossamer.cli.options import GroupedCommand, given, setting_options
+from gossamer.cli.terminal import escape
 from gossamer.config.load import load_settings
 from gossamer.config.settings import Settings
 from gossamer.contracts import Clock, Fetcher
 from gossamer.engine.worker import Worker
-from gossamer.errors import NothingFetched, UsageError
+from gossamer.errors import NothingFetched, OutputFailed, UsageError
 from gossamer.extract.charset import decode, sniff
 from gossamer.extract.text import visible_text
-from gossamer.model.outcome import REASONS, Deferred, Hop, Retry, RobotsFile, Settled, Visit
+from gossamer.model.outcome import REASONS, Deferred, Hop, Retry, RobotsFile, Settled, State, Visit
 from gossamer.model.page import link_to
 from gossamer.model.request import Known, Lease, Request, Source
 from gossamer.model.response import FetchFailure, Response
@@ -85,6 +86,11 @@ def fetch(url: str, form: Form, **values: Any) -> None:
 
 
 def _write(text: str) -> None:
+    if sys.stdout is None:
+        raise OutputFailed("standard output is closed")
+    if sys.stdout.isatty():
+        # A page must not be able to move the cursor or to rename the window.
+        text = "\n".join(escape(line) for line in text.expandtabs().splitlines())
     sys.stdout.buffer.write(text.encode("utf-8", "replace") + (b"" if text.endswith("\n") else b"\n"))
     sys.stdout.buffer.flush()
 
@@ -99,7 +105,7 @@ async def _fetch(url: str, form: Form, settings: Settings) -> str:
     link = link_to(url, None, url_policy(settings.scope))
     known = Known(Request(link.url, link.fingerprint, link.host, source=Source.SEED), 1)
     try:
-        visit = await _visit_until_settled(worker, known, clock)
+        visit = await _visit_until_settled(worker, known, clock, settings.politeness.max_wait_seconds)
     finally:
         await worker.close()
     outcome = visit.outcome
@@ -116,13 +122,17 @@ async def _nothing_stored(_origin: str) -> RobotsFile | None:
     return None
 
 
-async def _visit_until_settled(worker: Worker, known: Known, clock: Clock) -> Visit:
+async def _visit_until_settled(worker: Worker, known: Known, clock: Clock, max_wait: float) -> Visit:
     """Visit the page as a crawl would: robots.txt first, then hop by hop, again after a transient failure."""
     while True:
         report = await worker.visit(Lease(known, 1, clock() + 3600.0), lambda _at: None)
         match report.visit.outcome:
             case Deferred():
-                await asyncio.sleep(max(report.pause.until - clock(), 0.0))
+                wait = max(report.pause.until - clock(), 0.0)
+                if wait > max_wait:
+                    detail = f"the host asked to wait {wait:.0f} s before its robots.txt can be read"
+                    return Visit(known, Settled(State.HELD, "wait_too_long", detail))
+                await asyncio.sleep(wait)
             case Hop(request):
                 known = msgspec.structs.replace(known, request=request, tries=0)
             case Retry(_, not_before):

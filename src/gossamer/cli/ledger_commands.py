@@ -171,7 +171,14 @@ def _pace(reader: SqliteReader, now: float) -> float:
 @_reason
 @_host
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="at most N lines")
-@click.option("--format", "style", type=click.Choice(["plain", "jsonl"]), default="plain", show_default=True)
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["plain", "jsonl"]),
+    default="plain",
+    show_default=True,
+    help="fields separated by tabs, or JSON lines",
+)
 @_jobs_dir
 def urls(
     job: str,

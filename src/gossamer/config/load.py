@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 import tomllib
 import typing
 from collections.abc import Iterable, Mapping
@@ -88,10 +87,11 @@ def _expected(setting: Setting) -> str:
 
 
 def _check_bounds(setting: Setting, number: float, source: str) -> None:
-    if not math.isfinite(number) or number > _MAX_NUMBER:
-        raise UsageError(f"{setting.word} ({source}) must be a number below 2^63, not {number:g}")
-    if number < _minimum(setting):
-        raise UsageError(f"{setting.word} ({source}) must be at least {_minimum(setting)}, not {number:g}")
+    least = _minimum(setting)
+    if number < least:
+        raise UsageError(f"{setting.word} ({source}) must be at least {least}, not {number}")
+    if not number <= _MAX_NUMBER:  # not a number at all is neither
+        raise UsageError(f"{setting.word} ({source}) must be a number below 2^63, not {str(number)[:30]}")
 
 
 def parse_size(text: str, word: str) -> int:

@@ -226,6 +226,8 @@ class ProcessCrew:
                 str(theirs.fileno()),
                 pass_fds=[theirs.fileno()],
                 stdin=asyncio.subprocess.DEVNULL,
+                # A Ctrl-C in the terminal is for us: it must not reach a child, least of all one that is starting.
+                start_new_session=True,
             )
         child.gone.clear()
         loop = asyncio.get_running_loop()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import Protocol, TypeVar, cast
 
 import msgspec
 
@@ -21,6 +24,8 @@ from gossamer.policy.scope import Scope
 
 Add = Callable[[list[Found], set[str], str], Awaitable[Added]]
 _MAX_LINE_BYTES = 65_536
+_READ_BYTES = 1 << 18
+T = TypeVar("T")
 
 
 class BadLines(msgspec.Struct):
@@ -73,38 +78,40 @@ class Seeds:
 
     async def _add_lines(self, add: Add, offset: int) -> None:
         with self._open() as stream:
+            from_stdin = self._input == "-"
             if offset:
                 stream.seek(offset)
-            lines = _numbered(stream, offset)
-            while True:
-                batch, offset, more = await asyncio.to_thread(self._read_batch, lines, offset)
-                await self._flush(add, batch, "" if stream is sys.stdin.buffer else f"offset:{offset}")
-                if not more:
-                    break
+            lines = LineReader(stream, offset, waits=from_stdin)
+            while not lines.ended:
+                batch = await _in_daemon_thread(partial(self._read_batch, lines))
+                await self._flush(add, batch, "" if from_stdin else f"offset:{lines.offset}")
 
-    def _read_batch(
-        self, lines: Iterator[tuple[int, int, bytes]], offset: int
-    ) -> tuple[list[Found], int, bool]:
+    def _read_batch(self, lines: LineReader) -> list[Found]:
         batch: list[Found] = []
-        for number, offset, line in lines:  # noqa: PLR1704 - the offset behind the last line read is the result
+        for line in lines:
             text = line.strip().decode("utf-8", "replace").lstrip("\ufeff")
-            if not text or text.startswith("#"):
-                continue
-            try:
-                batch.append(self.found(text))
-            except InvalidUrl as error:
-                self.bad_lines.note(f"line {number}", error)
-            if len(batch) >= self._batch_urls:
-                return batch, offset, True
-        return batch, offset, False
+            if text and not text.startswith("#"):
+                try:
+                    batch.append(self.found(text))
+                except InvalidUrl as error:
+                    self.bad_lines.note(f"line {lines.number}", error)
+            if len(batch) >= self._batch_urls or (batch and not lines.at_hand):
+                break
+        return batch
 
-    def _open(self) -> BinaryIO:
+    @contextmanager
+    def _open(self) -> Iterator[RawInput]:
+        """Open the input, unbuffered: a thread that waits for standard input must hold no lock of it."""
         if self._input == "-":
-            return sys.stdin.buffer
+            buffer = sys.stdin.buffer
+            yield getattr(buffer, "raw", buffer)
+            return
         try:
-            return Path(self._input).open("rb")
+            stream = Path(self._input).open("rb", buffering=0)  # noqa: SIM115 - closed below
         except OSError as error:
             raise UsageError(f"cannot read {self._input}: {error.strerror}") from error
+        with stream:
+            yield stream
 
     def found(self, text: str) -> Found:
         """Return a seed, refused if the user's own globs exclude it."""
@@ -113,14 +120,85 @@ class Seeds:
         return Found(request, self._scope.exclusion(link.url))
 
 
-def _numbered(stream: BinaryIO, offset: int) -> Iterator[tuple[int, int, bytes]]:
-    """Yield (line number, offset behind it, line). A line longer than any URL may be is cut, never kept whole."""
-    number = 0
-    while line := stream.readline(_MAX_LINE_BYTES):
-        number += 1
-        offset += len(line)
-        while not line.endswith(b"\n") and (rest := stream.readline(_MAX_LINE_BYTES)):
-            offset += len(rest)
-            if rest.endswith(b"\n"):
-                break
-        yield number, offset, line
+class RawInput(Protocol):
+    """An unbuffered input: `read` returns what there is, and waits only if there is nothing."""
+
+    def read(self, size: int, /) -> bytes:
+        """Read up to `size` bytes; none means the end."""
+        ...
+
+    def seek(self, offset: int, /) -> int:
+        """Go to a place in the input."""
+        ...
+
+
+class LineReader:
+    """The lines of an input, and how far it was read.
+
+    With `waits`, `at_hand` is false when the next line might be long in coming: time to use what there is.
+    A line longer than any URL may be is cut, never kept whole.
+    """
+
+    def __init__(self, stream: RawInput, offset: int, *, waits: bool) -> None:
+        self._stream = stream
+        self._waits = waits
+        self._buffer = b""
+        self._position = 0
+        self.number = 0
+        self.offset = offset
+        self.ended = False
+
+    @property
+    def at_hand(self) -> bool:
+        """Whether the next line can be had without waiting for it."""
+        return not self._waits or self._buffer.find(b"\n", self._position) >= 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield lines; after a break, iterating again goes on behind the last one."""
+        while (line := self._next()) is not None:
+            yield line
+        self.ended = True
+
+    def _next(self) -> bytes | None:
+        kept = b""
+        while (end := self._buffer.find(b"\n", self._position)) < 0:
+            kept = (kept + self._buffer[self._position :])[:_MAX_LINE_BYTES]
+            self.offset += len(self._buffer) - self._position
+            self._buffer, self._position = self._stream.read(_READ_BYTES), 0
+            if not self._buffer:
+                self.number += bool(kept)
+                return kept or None
+        line = (kept + self._buffer[self._position : end])[:_MAX_LINE_BYTES]
+        self.offset += end + 1 - self._position
+        self._position = end + 1
+        self.number += 1
+        return line
+
+
+async def _in_daemon_thread(work: Callable[[], T]) -> T:
+    """Run `work` beside the loop. Unlike with `to_thread`, the end of the run does not wait for it.
+
+    Standard input may have nothing to say for hours.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(cast("T", result))
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = work()
+        except BaseException as caught:  # noqa: BLE001 - carried over to whoever waits
+            error = caught
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=run, name="seeds", daemon=True).start()
+    return await future

@@ -14,7 +14,7 @@ from gossamer.contracts import Clock, Ruling, Unknown, Unreachable
 from gossamer.model.outcome import RobotsFile
 from gossamer.model.response import FetchFailure, Response
 from gossamer.policy import robots
-from gossamer.policy.politeness import backoff, group_delay
+from gossamer.policy.politeness import OVERLOADED, backoff, group_delay, retry_after
 
 _UNKNOWN = Unknown()
 _MAX_ORIGINS = 20_000
@@ -33,7 +33,7 @@ class OriginRobots:
     """Implements `RobotsCache`. `load` asks whoever keeps robots.txt files across restarts.
 
     RFC 9309: 2xx gives rules; 4xx means there are none and all is allowed; 5xx and network failures mean
-    that nothing may be fetched until it answers. Redirects are followed by the caller, up to five.
+    that nothing may be fetched until it answers. So does 429: who is too busy for this is too busy for pages. Redirects are followed by the caller, up to five.
     """
 
     def __init__(
@@ -76,9 +76,9 @@ class OriginRobots:
 
     def learn(self, origin: str, answer: Response | FetchFailure, now: float) -> RobotsFile | None:
         """Take in the answer to a robots.txt request; returns what should be kept, or None where it is unreachable."""
-        if isinstance(answer, FetchFailure) or answer.status >= 500:
+        if isinstance(answer, FetchFailure) or answer.status >= 500 or answer.status in OVERLOADED:
             detail = answer.detail if isinstance(answer, FetchFailure) else f"status {answer.status}"
-            self._fail(origin, detail, now)
+            self._fail(origin, detail, now, retry_after(answer, now))
             return None
         body = answer.body if 200 <= answer.status < 300 else b""
         version = xxhash.xxh3_64_intdigest(body) >> 1
@@ -86,9 +86,9 @@ class OriginRobots:
         self._remember(file)
         return file
 
-    def _fail(self, origin: str, detail: str, now: float) -> None:
+    def _fail(self, origin: str, detail: str, now: float, asked: float) -> None:
         probes = self._failing.get(origin, (0, None))[0] + 1
-        until = now + backoff(probes, self._settings, self._random())
+        until = now + max(backoff(probes, self._settings, self._random()), asked)
         if len(self._failing) > _MAX_ORIGINS:
             # Forgetting an origin only means that it is probed again.
             self._failing.clear()

@@ -470,12 +470,12 @@ class MemoryScheduler:
 
     async def group_states(self, hosts: Iterable[str]) -> list[GroupState]:
         """Return what of the groups' clocks must survive a restart."""
-        groups = {
-            group.name: group
-            for host in hosts
-            if host in self._windows
-            for group in (self._windows[host][1],)
-        }
+        groups = {}
+        for host in hosts:
+            # A host that was dropped before its fetches were committed has left its clock under its own name.
+            group = self._windows[host][1] if host in self._windows else self._groups.get(host)
+            if group is not None:
+                groups[group.name] = group
         return [GroupState(g.name, g.last_start, g.delay, g.until, g.failures) for g in groups.values()]
 
     async def outlook(self) -> Outlook:
