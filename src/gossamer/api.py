@@ -27,7 +27,7 @@ from typing import TypeAlias, Unpack
 
 import msgspec
 
-from gossamer.assembly import job_folder, job_spec
+from gossamer.asking import job_folder, job_spec
 from gossamer.config.job_file import Mode
 from gossamer.config.load import convert, load_settings, suggestion
 from gossamer.config.settings import Settings, every_setting

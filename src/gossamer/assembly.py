@@ -8,13 +8,13 @@ import signal
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gossamer import contracts
-from gossamer.config.job_file import JobSpec, Mode, read_job_file
+from gossamer.config.job_file import JobSpec, read_job_file
 from gossamer.config.load import load_settings
 from gossamer.config.settings import FetchSettings, FrontierSettings, ScopeSettings, Settings
 from gossamer.contracts import Clock, Failpoint, no_failpoint
@@ -36,8 +36,6 @@ from gossamer.frontier.memory_scheduler import MemoryScheduler
 from gossamer.frontier.sqlite_ledger import SqliteLedger
 from gossamer.frontier.sqlite_reader import SqliteReader
 from gossamer.model.outcome import RobotsFile
-from gossamer.model.page import link_to
-from gossamer.model.record import FIELDS
 from gossamer.model.url import UrlPolicy
 from gossamer.observe.logs import JsonLog
 from gossamer.observe.report import build_report, encode_report
@@ -263,37 +261,6 @@ def _build_crew(spec: JobSpec, folder: JobFolder, scope: Scope, ledger: SqliteLe
         spec.settings, scope, ledger.robots, clock, follow=spec.mode == "crawl", cookies=cookies
     )
     return LocalCrew(worker, discoverer, engine.concurrency)
-
-
-def job_spec(
-    mode: Mode, urls: Sequence[str], input_path: str, outputs: Sequence[str], settings: Settings
-) -> JobSpec:
-    """Return what a user asked for as a job: URLs canonical, paths absolute. Raises `UsageError` or `InvalidUrl`."""
-    if not urls and not input_path:
-        raise UsageError("no URL given: name one or more, or a file that holds them")
-    if input_path not in {"", "-"}:
-        if not Path(input_path).is_file():
-            raise UsageError(f"there is no input file {input_path}, or it is not a regular file")
-        input_path = str(Path(input_path).resolve())
-    for url in urls:
-        if "://" not in url and not url.startswith(("http:", "https:")):
-            raise UsageError(f"{url!r} is not a URL; did you mean https://{url} ?")
-    unknown = [name for name in settings.record.fields if name not in FIELDS]
-    if unknown:
-        raise UsageError(f"fields: there is no field {unknown[0]!r}; known are {', '.join(FIELDS)}")
-    policy = url_policy(settings.scope)
-    seeds = tuple(dict.fromkeys(link_to(url, None, policy).url for url in urls))
-    for output in outputs:
-        open_sink(output)  # touches nothing: what cannot be an output is refused before a job is made
-    paths = dict.fromkeys(path if path == "-" else str(Path(path).absolute()) for path in outputs)
-    return JobSpec(mode, seeds, input_path, tuple(paths), settings)
-
-
-def job_folder(jobs_dir: Path, name: str) -> JobFolder:
-    """Return where a job of this name lives. Raises `UsageError` for a name that is not one of a folder."""
-    if not name.strip(". ") or "/" in name or "\0" in name or len(name) > 200:
-        raise UsageError(f"{name!r} is not a usable name for a job: letters, digits, dots and dashes")
-    return JobFolder(jobs_dir / name)
 
 
 def spec_of(job_file: Path) -> JobSpec:

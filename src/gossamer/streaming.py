@@ -22,7 +22,8 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from gossamer.assembly import Job, job_folder, open_job
+from gossamer.asking import job_folder
+from gossamer.assembly import Job, open_job
 from gossamer.config.job_file import JobSpec
 from gossamer.contracts import LogEntry
 from gossamer.engine.loop import Ending

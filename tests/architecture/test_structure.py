@@ -26,7 +26,6 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 MAX_LINES = 400
 #: Modules that are longer, and why.
 LONGER = {
-    "frontier/memory_scheduler.py": "one state machine: its methods share every invariant",
     "testing/ledger_contract.py": "one contract suite",
     "testing/scheduler_contract.py": "one contract suite",
 }

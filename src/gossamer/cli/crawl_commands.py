@@ -9,8 +9,9 @@ from typing import Any
 
 import click
 
+from gossamer.asking import absolute
 from gossamer.assembly import spec_of
-from gossamer.cli.crawling import absolute, command_line, job_folder, options_from, run_job, spec_from
+from gossamer.cli.crawling import command_line, folder_of, options_from, run_job, spec_from
 from gossamer.cli.job_lookup import find_job
 from gossamer.cli.options import GroupedCommand, setting_options
 from gossamer.config.job_file import JobSpec, Mode
@@ -74,7 +75,7 @@ def options(*decorators: Decorator) -> Decorator:
 def _start(mode: Mode, urls: tuple[str, ...], values: dict[str, Any]) -> None:
     settings, run = options_from(values)
     spec = spec_from(mode, urls, values["input_path"], values["outputs"], settings)
-    code = run_job(spec, job_folder(spec, run), run, command_line())
+    code = run_job(spec, folder_of(spec, run), run, command_line())
     click.get_current_context().exit(code)
 
 
@@ -105,8 +106,8 @@ def resume(job: str, **values: Any) -> None:
     folder = find_job(values["jobs_dir"], job).folder
     stored = spec_of(folder.job_file)
     settings, run = options_from({**values, "job": job, "fresh": False}, stored.settings_words())
-    outputs = (*stored.outputs, *(absolute(path) for path in values["outputs"]))
-    spec = JobSpec(stored.mode, stored.seeds, stored.input, tuple(dict.fromkeys(outputs)), settings)
+    outputs = absolute([*stored.outputs, *values["outputs"]])
+    spec = JobSpec(stored.mode, stored.seeds, stored.input, outputs, settings)
     if spec.input == "-":
         # What standard input held is in the ledger, as far as it was read; there is nothing to read now.
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

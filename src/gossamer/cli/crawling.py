@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import shlex
 import sys
@@ -11,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
 import uvloop
 
-from gossamer.assembly import Job, open_job, request_headers, steady_clock, url_policy
+from gossamer.asking import default_job_name, job_folder, job_spec
+from gossamer.assembly import Job, open_job, steady_clock
 from gossamer.cli.terminal import escape
 from gossamer.config.job_file import JobSpec, Mode
 from gossamer.config.load import load_settings
@@ -26,12 +25,9 @@ from gossamer.frontier.job_folder import JobFolder
 from gossamer.frontier.sqlite_reader import SqliteReader
 from gossamer.model.event import Snapshot
 from gossamer.model.outcome import State
-from gossamer.model.page import link_to
-from gossamer.model.record import FIELDS
 from gossamer.observe.progress import make_progress
 from gossamer.observe.summary import render_summary
 from gossamer.policy.threshold import Threshold, parse_threshold
-from gossamer.sinks.spec import open_sink
 
 ProgressKind = Literal["auto", "plain", "json", "none"]
 #: How many URLs there are, by the label of the state, then by reason.
@@ -54,70 +50,9 @@ class RunOptions:
 def spec_from(
     mode: Mode, urls: tuple[str, ...], input_path: str, outputs: tuple[str, ...], settings: Settings
 ) -> JobSpec:
-    """Check what the user asked for and return it as a job. Raises `UsageError` with what to change."""
-    if "-" in urls:
-        urls = tuple(url for url in urls if url != "-")
-        input_path = input_path or "-"
-    if not urls and not input_path:
-        raise UsageError("no URL given: name one or more, a file with -i FILE, or - for standard input")
-    if input_path and input_path != "-":
-        input_path = _regular_file(input_path)
-    policy = url_policy(settings.scope)
-    seeds = tuple(dict.fromkeys(link_to(_with_scheme(url), None, policy).url for url in urls))
-    unknown = [name for name in settings.record.fields if name not in FIELDS]
-    if unknown:
-        raise UsageError(f"--fields: there is no field {unknown[0]!r}; known are {', '.join(FIELDS)}")
-    for output in outputs:
-        open_sink(output)  # touches nothing: what cannot be an output is refused before a job is made
-    request_headers(settings.fetch)
-    spec = JobSpec(
-        mode, seeds, input_path, tuple(dict.fromkeys(absolute(path) for path in outputs)), settings
-    )
-    _check_text(spec)
-    return spec
-
-
-def _check_text(spec: JobSpec) -> None:
-    """Refuse file names and texts that are no UTF-8: neither job.toml nor the ledger could hold them."""
-    for word, value in spec.to_toml().items():
-        for text in value if isinstance(value, list) else [value]:
-            try:
-                str(text).encode()
-            except UnicodeEncodeError:
-                raise UsageError(f"{word}: {text!r} is not UTF-8: give it another name") from None
-
-
-def _regular_file(path: str) -> str:
-    given = Path(path)
-    if given.is_dir():
-        raise UsageError(f"{path} is a folder: give the name of a file with one URL a line")
-    if given.exists() and not given.is_file():
-        raise UsageError(f"{path} is not a regular file: send it to standard input and say -i -")
-    if not given.is_file():
-        raise UsageError(f"there is no input file {path}")
-    return str(given.resolve())
-
-
-def _with_scheme(url: str) -> str:
-    if "://" not in url and not url.startswith(("http:", "https:")):
-        raise UsageError(f"{url!r} is not a URL; did you mean https://{url} ?")
-    return url
-
-
-def absolute(path: str) -> str:
-    """Return an output's path as the ledger knows it."""
-    return path if path == "-" else str(Path(path).absolute())
-
-
-def default_job_name(spec: JobSpec) -> str:
-    """Return a name that is the same for the same command: the first host, and a hash of the job's identity."""
-    identity = msgspec.json.encode(spec.identity(), order="sorted")
-    digest = hashlib.sha256(identity).hexdigest()[:6]
-    policy = url_policy(spec.settings.scope)
-    place = link_to(spec.seeds[0], None, policy).host if spec.seeds else Path(spec.input).stem or "stdin"
-    return (
-        f"{''.join(c if c.isalnum() or c in '.-' else '-' for c in place).strip('.-')[:60] or 'job'}-{digest}"
-    )
+    """Return what the command line asks for as a job; `-` among the URLs is standard input."""
+    named = tuple(url for url in urls if url != "-")
+    return job_spec(mode, named, input_path or ("-" if "-" in urls else ""), outputs, settings)
 
 
 def options_from(values: dict[str, Any], stored: dict[str, Any] | None = None) -> tuple[Settings, RunOptions]:
@@ -139,12 +74,9 @@ def options_from(values: dict[str, Any], stored: dict[str, Any] | None = None) -
     )
 
 
-def job_folder(spec: JobSpec, options: RunOptions) -> JobFolder:
+def folder_of(spec: JobSpec, options: RunOptions) -> JobFolder:
     """Return where the job lives."""
-    name = options.job or default_job_name(spec)
-    if not name.strip(". ") or not name.isprintable() or "/" in name or len(name.encode()) > 200:
-        raise UsageError(f"--job {name!r} is not a usable name: letters, digits, dots and dashes")
-    return JobFolder(options.jobs_dir / name)
+    return job_folder(options.jobs_dir, options.job or default_job_name(spec))
 
 
 def run_job(spec: JobSpec, folder: JobFolder, options: RunOptions, resume_command: str) -> int:

@@ -12,6 +12,7 @@ import click
 import msgspec
 import uvloop
 
+from gossamer.asking import with_scheme
 from gossamer.assembly import build_fetcher, build_worker, steady_clock, url_policy
 from gossamer.cli.options import GroupedCommand, given, setting_options
 from gossamer.cli.terminal import escape
@@ -19,7 +20,7 @@ from gossamer.config.load import load_settings
 from gossamer.config.settings import Settings
 from gossamer.contracts import Clock, Fetcher
 from gossamer.engine.worker import Worker
-from gossamer.errors import NothingFetched, OutputFailed, UsageError
+from gossamer.errors import NothingFetched, OutputFailed
 from gossamer.extract.charset import decode, sniff
 from gossamer.extract.text import visible_text
 from gossamer.model.outcome import REASONS, Deferred, Hop, Retry, RobotsFile, Settled, State, Visit
@@ -80,8 +81,6 @@ class RememberingFetcher:
 def fetch(url: str, form: Form, **values: Any) -> None:
     """Fetch one page and print it. Follows redirects, obeys robots.txt, keeps nothing."""
     settings, _ = load_settings(given(values), os.environ, None)
-    if "://" not in url:
-        raise UsageError(f"{url!r} is not a URL; did you mean https://{url} ?")
     _write(uvloop.run(_fetch(url, form, settings)))
 
 
@@ -102,7 +101,7 @@ async def _fetch(url: str, form: Form, settings: Settings) -> str:
     worker, _ = build_worker(
         settings, scope, _nothing_stored, clock, follow=False, cookies=CookieJar(), fetcher=fetcher
     )
-    link = link_to(url, None, url_policy(settings.scope))
+    link = link_to(with_scheme(url), None, url_policy(settings.scope))
     known = Known(Request(link.url, link.fingerprint, link.host, source=Source.SEED), 1)
     try:
         visit = await _visit_until_settled(worker, known, clock, settings.politeness.max_wait_seconds)

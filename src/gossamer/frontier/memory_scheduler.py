@@ -15,100 +15,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from gossamer.config.settings import FrontierSettings, PolitenessSettings
 from gossamer.contracts import Clock, HostInfo, Outlook, Pause, Refill, Stall
+from gossamer.frontier.window import Group, Window, rotated
 from gossamer.model.outcome import GroupState
 from gossamer.model.request import Known, Lease
-
-_Entry = tuple[int, int, Known]
-
-
-class _Window:
-    """A host's requests at hand, best first, and those that wait for a later moment."""
-
-    __slots__ = (
-        "entries",
-        "exhausted",
-        "floor",
-        "host",
-        "later",
-        "leased",
-        "missed",
-        "refill",
-        "served",
-        "taken",
-        "tombstones",
-    )
-
-    def __init__(self, host: str, pages: int) -> None:
-        self.host = host
-        self.entries: list[_Entry] = []
-        self.later: list[tuple[float, int, Known]] = []
-        #: False while the ledger may hold more of this host than the window does.
-        self.exhausted = False
-        #: With more in the ledger, only requests better than this belong into the window.
-        self.floor: tuple[int, int] | None = None
-        self.refill = 0
-        #: A request was turned away while a refill was under way, which may have read too early to see it.
-        self.missed = False
-        #: Leased since it was scheduled: its turn, where more hosts have work than may be active.
-        self.served = 0
-        #: Leased and not settled yet: live in the ledger, and not in the window.
-        self.leased = 0
-        #: Settled while a refill was under way: the refill may have read them as live.
-        self.tombstones: set[int] = set()
-        #: Pages fetched or being fetched, against `max_pages_per_host`.
-        self.taken = pages
-
-    def __len__(self) -> int:
-        return len(self.entries) + len(self.later)
-
-    @property
-    def idle(self) -> bool:
-        """Nothing at hand and nothing on its way."""
-        return not (self.entries or self.later or self.leased or self.refill)
-
-    def ripen(self, now: float) -> None:
-        """Move requests whose moment has come to the others."""
-        while self.later and self.later[0][0] <= now:
-            _, seq, known = heapq.heappop(self.later)
-            heapq.heappush(self.entries, (known.request.priority, seq, known))
-
-    def put(self, known: Known, now: float) -> None:
-        if known.not_before > now:
-            heapq.heappush(self.later, (known.not_before, known.seq, known))
-        else:
-            heapq.heappush(self.entries, (known.request.priority, known.seq, known))
-
-
-class _Group:
-    """The clock of one politeness group."""
-
-    __slots__ = (
-        "delay",
-        "due",
-        "failures",
-        "in_flight",
-        "last_start",
-        "name",
-        "stamp",
-        "starting",
-        "turn",
-        "until",
-        "windows",
-    )
-
-    def __init__(self, state: GroupState, due: float, delay: float) -> None:
-        self.name = state.group
-        self.due = due
-        self.delay = delay
-        self.until = state.until
-        self.last_start = state.last_start
-        self.failures = state.failures
-        self.in_flight = 0
-        #: Tokens of leases whose start nobody has reported.
-        self.starting: set[int] = set()
-        self.stamp = 0
-        self.windows: dict[str, _Window] = {}
-        self.turn = 0
 
 
 class MemoryScheduler:
@@ -134,9 +43,9 @@ class MemoryScheduler:
         self._random = random
         self._max_pages = max_pages_per_host
         self._resumed_at = resumed_at
-        self._groups: dict[str, _Group] = {}
-        self._windows: dict[str, tuple[_Window, _Group]] = {}
-        self._heap: list[tuple[float, int, int, _Group]] = []
+        self._groups: dict[str, Group] = {}
+        self._windows: dict[str, tuple[Window, Group]] = {}
+        self._heap: list[tuple[float, int, int, Group]] = []
         self._order = itertools.count(1)
         self._tokens = itertools.count(1)
         #: Every fingerprint in a window (0) or under a lease (its token).
@@ -188,17 +97,17 @@ class MemoryScheduler:
                 self._crowded = True
                 return
             group = self._groups.get(info.state.group) or self._new_group(info.state)
-            window = _Window(info.host, info.pages)
+            window = Window(info.host, info.pages)
             group.windows[info.host] = window
             self._windows[info.host] = (window, group)
             self._hungry[info.host] = None
 
-    def _new_group(self, state: GroupState) -> _Group:
+    def _new_group(self, state: GroupState) -> Group:
         delay = max(state.delay, self._politeness.delay)
         due = max(state.until, state.last_start + delay if state.last_start else 0.0)
         if self._resumed_at:
             due = max(due, self._resumed_at + delay)
-        group = self._groups[state.group] = _Group(state, due, delay)
+        group = self._groups[state.group] = Group(state, due, delay)
         return group
 
     def _retire_idle_hosts(self) -> None:
@@ -217,7 +126,7 @@ class MemoryScheduler:
         """Put freshly committed requests into the windows that have room for them."""
         now = self._clock()
         fitted = 0
-        touched: dict[str, _Group] = {}
+        touched: dict[str, Group] = {}
         for item in known:
             found = self._windows.get(item.request.host)
             if found is None:
@@ -230,7 +139,7 @@ class MemoryScheduler:
             self._reschedule(group)
         return fitted
 
-    def _place(self, window: _Window, known: Known, now: float) -> bool:
+    def _place(self, window: Window, known: Known, now: float) -> bool:
         fingerprint = known.request.fingerprint
         if fingerprint in self._places:
             return False
@@ -308,10 +217,10 @@ class MemoryScheduler:
             self._reschedule(group)
         return leases
 
-    def _lease_from(self, group: _Group, now: float) -> Lease | None:
+    def _lease_from(self, group: Group, now: float) -> Lease | None:
         """Take the best request of the group's hosts in turn."""
         windows = list(group.windows.values()) if len(group.windows) > 1 else group.windows.values()
-        for window in _rotate(windows, group.turn):
+        for window in rotated(windows, group.turn):
             window.ripen(now)
             if not window.entries or self._is_full(window):
                 continue
@@ -332,7 +241,7 @@ class MemoryScheduler:
             return lease
         return None
 
-    def _is_full(self, window: _Window) -> bool:
+    def _is_full(self, window: Window) -> bool:
         return self._max_pages is not None and window.taken >= self._max_pages
 
     def _window_urls(self) -> int:
@@ -340,7 +249,7 @@ class MemoryScheduler:
         share = self._settings.scheduled_urls // max(len(self._windows), 1)
         return min(self._settings.window_urls, max(share, 4))
 
-    def _note_hunger(self, window: _Window) -> None:
+    def _note_hunger(self, window: Window) -> None:
         low = self._window_urls() // 4
         if not (window.exhausted or window.refill or self._crowded) and len(window) <= low:
             self._hungry[window.host] = None
@@ -356,7 +265,7 @@ class MemoryScheduler:
         group.starting.discard(lease.token)
         self._reschedule(group)
 
-    def _start(self, group: _Group, at: float) -> None:
+    def _start(self, group: Group, at: float) -> None:
         group.last_start = max(group.last_start, at)
         jitter = 1.0 + self._politeness.jitter * self._random()
         group.due = max(group.due, group.last_start + group.delay * jitter)
@@ -381,7 +290,7 @@ class MemoryScheduler:
             self._leases[lease.token] = (lease, False)
         self._reschedule(group)
 
-    def _apply(self, group: _Group, pause: Pause) -> None:
+    def _apply(self, group: Group, pause: Pause) -> None:
         if pause.delay is not None:
             group.delay = pause.delay
         if pause.started_at or pause.delay is not None:
@@ -448,7 +357,7 @@ class MemoryScheduler:
 
     # -- answers ---------------------------------------------------------------------------------------
 
-    def _reschedule(self, group: _Group) -> None:
+    def _reschedule(self, group: Group) -> None:
         """Void the group's place in the heap and give it a new one if it could lease at some moment."""
         group.stamp += 1
         if (group.starting and group.delay > 0) or group.in_flight >= self._politeness.per_host:
@@ -489,10 +398,3 @@ class MemoryScheduler:
             next_due=self._heap[0][0] if self._heap else None,
             stale=self._stale,
         )
-
-
-def _rotate(windows: Iterable[_Window], turn: int) -> Iterable[_Window]:
-    if not isinstance(windows, list):
-        return windows
-    start = turn % len(windows)
-    return windows[start:] + windows[:start]

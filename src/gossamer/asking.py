@@ -1,0 +1,94 @@
+"""From what a user asked for to a job: checked before anything is made, URLs canonical, paths absolute.
+
+The command line and the Python API ask in the same words and get the same answers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from gossamer.assembly import request_headers, url_policy
+from gossamer.config.job_file import JobSpec, Mode
+from gossamer.config.settings import Settings
+from gossamer.errors import UsageError
+from gossamer.frontier.job_folder import JobFolder
+from gossamer.model.page import link_to
+from gossamer.model.record import FIELDS
+from gossamer.sinks.spec import open_sink
+
+_MAX_NAME_BYTES = 200
+
+
+def job_spec(
+    mode: Mode, urls: Sequence[str], input_path: str, outputs: Sequence[str], settings: Settings
+) -> JobSpec:
+    """Return a job. Raises `UsageError` or `InvalidUrl` with what to change."""
+    if not urls and not input_path:
+        raise UsageError("no URL given: name one or more, a file with -i FILE, or - for standard input")
+    if input_path not in {"", "-"}:
+        input_path = _regular_file(input_path)
+    policy = url_policy(settings.scope)
+    seeds = tuple(dict.fromkeys(link_to(with_scheme(url), None, policy).url for url in urls))
+    unknown = [name for name in settings.record.fields if name not in FIELDS]
+    if unknown:
+        raise UsageError(f"--fields: there is no field {unknown[0]!r}; known are {', '.join(FIELDS)}")
+    for output in outputs:
+        open_sink(output)  # touches nothing: what cannot be an output is refused before a job is made
+    request_headers(settings.fetch)
+    spec = JobSpec(mode, seeds, input_path, absolute(outputs), settings)
+    _check_text(spec)
+    return spec
+
+
+def with_scheme(url: str) -> str:
+    """Return the URL; raises `UsageError` with a suggestion where its scheme was left out."""
+    if "://" not in url and not url.startswith(("http:", "https:")):
+        raise UsageError(f"{url!r} is not a URL; did you mean https://{url} ?")
+    return url
+
+
+def absolute(outputs: Sequence[str]) -> tuple[str, ...]:
+    """Return outputs as the ledger knows them, each once."""
+    return tuple(dict.fromkeys(path if path == "-" else str(Path(path).absolute()) for path in outputs))
+
+
+def job_folder(jobs_dir: Path, name: str) -> JobFolder:
+    """Return where a job of this name lives. Raises `UsageError` for a name that is not one of a folder."""
+    if not name.strip(". ") or not name.isprintable() or "/" in name or len(name.encode()) > _MAX_NAME_BYTES:
+        raise UsageError(f"--job {name!r} is not a usable name: letters, digits, dots and dashes")
+    return JobFolder(jobs_dir / name)
+
+
+def default_job_name(spec: JobSpec) -> str:
+    """Return a name that is the same for the same command: the first host, and a hash of the job's identity."""
+    identity = msgspec.json.encode(spec.identity(), order="sorted")
+    digest = hashlib.sha256(identity).hexdigest()[:6]
+    policy = url_policy(spec.settings.scope)
+    place = link_to(spec.seeds[0], None, policy).host if spec.seeds else Path(spec.input).stem or "stdin"
+    plain = "".join(c if c.isalnum() or c in ".-" else "-" for c in place).strip(".-")[:60]
+    return f"{plain or 'job'}-{digest}"
+
+
+def _check_text(spec: JobSpec) -> None:
+    """Refuse file names and texts that are no UTF-8: neither job.toml nor the ledger could hold them."""
+    for word, value in spec.to_toml().items():
+        for text in value if isinstance(value, list) else [value]:
+            try:
+                str(text).encode()
+            except UnicodeEncodeError:
+                raise UsageError(f"{word}: {text!r} is not UTF-8: give it another name") from None
+
+
+def _regular_file(path: str) -> str:
+    given = Path(path)
+    if given.is_dir():
+        raise UsageError(f"{path} is a folder: give the name of a file with one URL a line")
+    if given.exists() and not given.is_file():
+        raise UsageError(f"{path} is not a regular file: send it to standard input and say -i -")
+    if not given.is_file():
+        raise UsageError(f"there is no input file {path}")
+    return str(given.resolve())
