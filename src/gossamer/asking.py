@@ -18,6 +18,7 @@ from gossamer.errors import UsageError
 from gossamer.frontier.job_folder import JobFolder
 from gossamer.model.page import link_to
 from gossamer.model.record import FIELDS
+from gossamer.policy.proxies import parse_proxy
 from gossamer.sinks.spec import open_sink
 
 _MAX_NAME_BYTES = 200
@@ -39,6 +40,8 @@ def job_spec(
     for output in outputs:
         open_sink(output)  # touches nothing: what cannot be an output is refused before a job is made
     request_headers(settings.fetch)
+    for proxy in settings.fetch.proxy:
+        parse_proxy(proxy)
     spec = JobSpec(mode, seeds, input_path, absolute(outputs), settings)
     _check_text(spec)
     return spec

@@ -66,6 +66,7 @@ PURE_EXCEPTIONS = {
     ("model/record.py", "datetime"),
     ("policy/http_date.py", "datetime"),
     ("model/url.py", "urllib"),
+    ("policy/proxies.py", "urllib"),
 }
 VAGUE = frozenset({"utils", "util", "helpers", "helper", "common", "base", "manager", "misc"})
 

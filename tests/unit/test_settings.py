@@ -47,7 +47,17 @@ def test_every_short_flag_stands_for_one_setting() -> None:
 
 def test_every_bound_has_its_unit_in_its_name() -> None:
     """A number is a count of something named, or its field says seconds or bytes. The few short words are flags."""
-    units = ("_seconds", "_bytes", "_urls", "_pages", "_hosts", "_count", "_connections", "_redirects")
+    units = (
+        "_seconds",
+        "_bytes",
+        "_urls",
+        "_pages",
+        "_hosts",
+        "_count",
+        "_connections",
+        "_redirects",
+        "_per_second",
+    )
     counts = (*units, "_probes", "_crashes", "_per_page", "_per_host")
     short_words = {
         "depth",

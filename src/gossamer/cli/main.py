@@ -8,7 +8,7 @@ import traceback
 
 import click
 
-from gossamer.cli import crawl_commands, demo_command, fetch_command, ledger_commands
+from gossamer.cli import crawl_commands, demo_command, fetch_command, ledger_commands, politeness_commands
 from gossamer.cli.terminal import escape
 from gossamer.errors import GossamerError, OutputClosed
 from gossamer.version import VERSION
@@ -37,6 +37,7 @@ for command in (
     *crawl_commands.COMMANDS,
     *fetch_command.COMMANDS,
     *ledger_commands.COMMANDS,
+    *politeness_commands.COMMANDS,
     *demo_command.COMMANDS,
 ):
     cli.add_command(command)

@@ -76,7 +76,12 @@ def read_job_file(path: Path) -> dict[str, Any]:
 
 
 def write_job_file(path: Path, spec: JobSpec) -> None:
-    """Write job.toml so that a crash leaves the old one or the new one."""
+    """Write job.toml so that a crash leaves the old one or the new one. Only its owner may read it.
+
+    Headers and proxies may hold passwords, and worker processes read them from here.
+    """
     part = path.with_suffix(".part")
+    part.touch(mode=0o600)
+    part.chmod(0o600)
     part.write_text(tomli_w.dumps(spec.to_toml()), "utf-8")
     part.replace(path)

@@ -102,6 +102,12 @@ class FetchSettings:
 
     timeout_seconds: float = option(30.0, "total seconds for one page", name="timeout", metavar="SECONDS")
     connect_timeout_seconds: float = option(10.0, "seconds for one connection to be made", advanced=True)
+    min_bytes_per_second: int = option(
+        50, "cut replies that come slower than this; 0 waits for the timeout", advanced=True
+    )
+    min_rate_seconds: float = option(
+        10.0, "how long a reply may stay below that rate, counted from its first byte", advanced=True
+    )
     max_body_bytes: int = option(
         10_000_000, "largest page, in bytes, before and after decompression", name="max_size", metavar="BYTES"
     )
@@ -117,6 +123,12 @@ class FetchSettings:
     )
     header: tuple[str, ...] = option((), "extra request header", short="-H", metavar="'NAME: VALUE'")
     cookies: bool = option(True, "keep cookies for each host during a run")
+    proxy: tuple[str, ...] = option(
+        (), "send requests through this proxy (http, https, socks5); repeat for rotation", metavar="URL"
+    )
+    proxy_resolves: bool = option(
+        False, "let the proxy resolve host names (then addresses cannot be checked)"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,8 @@ class SettingWords(TypedDict, total=False):
     max_robots_bytes: int | str
     timeout: float
     connect_timeout_seconds: float
+    min_bytes_per_second: int
+    min_rate_seconds: float
     max_size: int | str
     max_header_bytes: int | str
     max_header_count: int
@@ -49,6 +51,8 @@ class SettingWords(TypedDict, total=False):
     contact: str
     header: str | Sequence[str]
     cookies: bool
+    proxy: str | Sequence[str]
+    proxy_resolves: bool
     fields: str | Sequence[str]
     skip_noindex: bool
     concurrency: int

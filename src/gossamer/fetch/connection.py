@@ -73,6 +73,16 @@ class Connection(asyncio.Protocol):
         else:
             self._transport.write(request)
 
+    @property
+    def received(self) -> int:
+        """About how many bytes of the reply came so far; it grows with every read."""
+        return self._wire + self._outside
+
+    def cut(self, detail: str) -> None:
+        """Give up the exchange under way because it is too slow. Without one, do nothing."""
+        if self._waiter is not None:
+            self._break(FetchProblem.TIMEOUT, detail)
+
     def expire(self, seconds: float) -> None:
         """Give up the exchange under way because its time is over. Without one, do nothing."""
         if self._waiter is not None:

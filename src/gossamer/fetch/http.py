@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import ssl
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from time import perf_counter
 
 import msgspec
@@ -16,15 +14,18 @@ from gossamer.config.settings import FetchSettings
 from gossamer.fetch.connection import Connection, HeadLimits
 from gossamer.fetch.deadline import Deadlines
 from gossamer.fetch.decode import BadEncoding, BodyTooLarge, decode_body, parse_codings
+from gossamer.fetch.origin import Origin, read_origin
 from gossamer.fetch.pool import IdlePool
+from gossamer.fetch.proxy import DialFailed, Proxies, Route
+from gossamer.fetch.rate import MinimumRate
+from gossamer.fetch.reason import one_line, os_reason, tls_reason
 from gossamer.fetch.reply import Broken, Reply
-from gossamer.fetch.resolver import ResolveFailed, Resolver
+from gossamer.fetch.resolver import ResolveFailed, Resolver, is_literal
 from gossamer.model.response import FetchFailure, FetchProblem, Response
 
 _ACCEPT_ENCODING = "gzip, deflate, br, zstd"
 _REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_ORIGIN = re.compile(r"(https?)://(?:[^/?#@]*@)?(\[[0-9a-f:.]+\]|[^/?#@:\[\]\s]+)(?::([0-9]{1,5}))?")
 #: Headers that decide framing, routing or decoding: the fetcher's own business.
 _OWN_HEADERS = frozenset(
     {
@@ -34,6 +35,8 @@ _OWN_HEADERS = frozenset(
         "expect",
         "host",
         "keep-alive",
+        "proxy-authorization",
+        "proxy-connection",
         "te",
         "trailer",
         "transfer-encoding",
@@ -55,22 +58,13 @@ def check_headers(headers: Sequence[tuple[str, str]]) -> None:
             raise ValueError(f"the value of the header {name} contains a line break or NUL")
 
 
-@dataclass(frozen=True, slots=True)
-class _Origin:
-    """Where a request goes. `key` is the URL up to its path."""
-
-    key: str
-    tls: bool
-    host: str
-    port: int
-    authority: str
-
-
 class _Call(msgspec.Struct, eq=False):
     """One fetch under way."""
 
     url: str
-    origin: _Origin
+    origin: Origin
+    #: What its connection is pooled by: the origin, and the proxy on the way to it.
+    key: str
     request: bytes
     cap: int
     truncate: bool
@@ -79,6 +73,10 @@ class _Call(msgspec.Struct, eq=False):
     timeout: float
     deadline: float
     connection: Connection | None = None
+    #: The way through a proxy; None where there is no proxy.
+    route: Route | None = None
+    #: Bytes of the reply when the rate was checked last; 0 before.
+    checked_bytes: int = 0
     #: When the first byte went out last, by the epoch and by `perf_counter`; 0.0 before.
     started_at: float = 0.0
     started_mark: float = 0.0
@@ -88,10 +86,19 @@ class _Call(msgspec.Struct, eq=False):
         if self.connection is not None:
             self.connection.expire(self.timeout)
 
+    def check(self, rate: MinimumRate) -> None:
+        """End the exchange if its reply comes too slowly. Until the first byte only the deadline counts."""
+        if self.connection is None:
+            return
+        received = self.connection.received
+        if self.checked_bytes and received - self.checked_bytes < rate.window_bytes:
+            self.connection.cut(rate.complaint)
+        self.checked_bytes = received
+
     def failure(self, problem: FetchProblem, detail: str) -> FetchFailure:
         """Make a failure that happened before there was a reply."""
         elapsed = perf_counter() - self.started_mark if self.started_at else 0.0
-        return FetchFailure(problem, _one_line(detail), self.started_at, elapsed)
+        return FetchFailure(problem, one_line(detail), self.started_at, elapsed)
 
 
 class HttpFetcher:
@@ -101,21 +108,33 @@ class HttpFetcher:
       canonical http or https, a header that `check_headers` refuses.
     * Cancellation passes through and closes the connection in use.
     * `timeout_seconds` bounds everything from the call to the last byte, name resolution included.
-    * Connections are made to addresses the resolver has checked, never to a name.
+    * Connections are made to addresses the resolver has checked, never to a name. Through a proxy too, unless
+      `proxy_resolves`; see `gossamer.fetch.proxy`.
+    * A reply that comes slower than `min_bytes_per_second` is cut.
     * A request that a reused connection swallowed without a byte in return is sent once more on a fresh one,
       if its method is idempotent.
     """
 
-    def __init__(self, settings: FetchSettings, resolver: Resolver, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        settings: FetchSettings,
+        resolver: Resolver,
+        clock: Callable[[], float],
+        proxy_tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """Raise `UsageError` for a proxy that is none. `proxy_tls` replaces the system's trust in https proxies."""
         self._settings = settings
         self._resolver = resolver
         self._clock = clock
         self._limits = HeadLimits(settings.max_header_bytes, settings.max_header_count)
         self._pool = IdlePool(settings.keep_alive_seconds, settings.max_idle_connections)
-        self._deadlines = Deadlines()
-        self._origins: dict[str, _Origin] = {}
+        self._deadlines = Deadlines(MinimumRate(settings.min_bytes_per_second, settings.min_rate_seconds))
+        self._origins: dict[str, Origin] = {}
         self._header_texts: dict[tuple[tuple[str, str], ...], str] = {}
         self._tls_context: ssl.SSLContext | None = None
+        self._proxies = (
+            Proxies(settings, self._limits, self._pool.discard, tls=proxy_tls) if settings.proxy else None
+        )
 
     async def fetch(
         self,
@@ -138,10 +157,14 @@ class HttpFetcher:
         cap = self._settings.max_body_bytes if max_body_bytes is None else max_body_bytes
         timeout = self._settings.timeout_seconds
         deadline = asyncio.get_running_loop().time() + timeout
-        call = _Call(url, origin, request, cap, truncate, method == "HEAD", started, timeout, deadline)
+        call = _Call(
+            url, origin, origin.key, request, cap, truncate, method == "HEAD", started, timeout, deadline
+        )
+        if self._proxies is not None:
+            self._take(call, self._proxies.route(origin))
         self._deadlines.add(call)
         try:
-            connection = self._pool.take(origin.key)
+            connection = self._pool.take(call.key)
             if connection is not None:
                 outcome = await self._exchange(connection, call)
                 if isinstance(outcome, Reply) or not (outcome.swallowed and method in _REPEATABLE):
@@ -157,11 +180,13 @@ class HttpFetcher:
         """Close all idle connections. Those in use close when their fetch ends."""
         self._pool.close()
         self._resolver.close()
+        if self._proxies is not None:
+            self._proxies.close()
         await asyncio.sleep(0)  # transports say goodbye in the next turn of the loop
 
     def _compose(
         self, url: str, method: str, headers: Sequence[tuple[str, str]], body: bytes
-    ) -> tuple[_Origin, bytes]:
+    ) -> tuple[Origin, bytes]:
         """Split the URL and write the request."""
         slash = url.find("/", 8)
         if slash < 0 or " " in url or not url.isprintable():
@@ -179,14 +204,8 @@ class HttpFetcher:
             text = _for_method(method, text, body)
         return origin, f"{method} {target} HTTP/1.1\r\nHost: {origin.authority}\r\n{text}\r\n".encode() + body
 
-    def _new_origin(self, key: str) -> _Origin:
-        match = _ORIGIN.fullmatch(key)
-        if match is None or not key.isascii() or int(match[3] or 0) > 65_535:
-            raise ValueError(f"not a canonical http or https origin: {key!r}")
-        scheme, host, port = match[1], match[2], match[3]
-        tls = scheme == "https"
-        authority = f"{host}:{port}" if port else host
-        origin = _Origin(key, tls, host, int(port) if port else (443 if tls else 80), authority)
+    def _new_origin(self, key: str) -> Origin:
+        origin = read_origin(key)
         if len(self._origins) >= _CACHED_ORIGINS:
             self._origins.clear()
         self._origins[key] = origin
@@ -212,7 +231,8 @@ class HttpFetcher:
             call.started_mark = perf_counter()
             if call.started is not None:
                 call.started(now)
-            connection.send(call.request, waiter, call.cap, truncate=call.truncate, head_only=call.head_only)
+            request = call.request if call.route is None else call.route.dressed(call.request)
+            connection.send(request, waiter, call.cap, truncate=call.truncate, head_only=call.head_only)
             return await waiter
         except BaseException:
             connection.abort()
@@ -225,7 +245,7 @@ class HttpFetcher:
     ) -> Response | FetchFailure:
         """Keep the connection if it is good, and turn the outcome into the caller's terms."""
         if connection.reusable:
-            self._pool.give(call.origin.key, connection)
+            self._pool.give(call.key, connection)
         elapsed = outcome.at - call.started_mark
         if isinstance(outcome, Broken):
             status, wire_bytes = outcome.status, outcome.wire_bytes
@@ -238,24 +258,46 @@ class HttpFetcher:
                 problem, detail = decoded
                 return FetchFailure(problem, detail, call.started_at, elapsed, wire_bytes, outcome.status)
             body = decoded
+        if call.route is not None and self._proxies is not None:
+            complaint = self._proxies.judge(call.route, outcome.status)
+            if complaint:
+                return call.failure(FetchProblem.CONNECT, complaint)
         return Response(call.url, outcome.status, outcome.headers, body, call.started_at, elapsed, wire_bytes)
 
     async def _connect(self, call: _Call) -> Connection | FetchFailure:
-        """Resolve the host and connect to the first of its addresses that answers."""
+        """Make a connection to one of the addresses of the host that the resolver allows."""
+        if call.origin.tls and not _can_be_certified(call.origin.host):
+            return call.failure(FetchProblem.TLS, f"no certificate can be for {call.origin.host}")
         try:
             async with asyncio.timeout_at(call.deadline):
-                addresses = await self._resolver.resolve(call.origin.host)
-                return await self._connect_any(call, addresses)
+                if self._proxies is not None:
+                    return await self._connect_by_proxy(self._proxies, call)
+                return await self._connect_any(call, await self._resolver.resolve(call.origin.host))
         except TimeoutError:
             return call.failure(
                 FetchProblem.TIMEOUT, f"no connection after {self._settings.timeout_seconds:g} s"
             )
-        except ResolveFailed as error:
+        except (ResolveFailed, DialFailed) as error:
             return call.failure(error.problem, str(error))
 
+    async def _connect_by_proxy(self, proxies: Proxies, call: _Call) -> Connection:
+        assert call.route is not None
+        host = call.origin.host
+        if self._settings.proxy_resolves and not is_literal(host):
+            addresses: tuple[str, ...] = (host,)
+        else:
+            addresses = await self._resolver.resolve(host)  # before a proxy hears of it
+        tls = self._tls() if call.origin.tls else None
+        route, connection = await proxies.dial(call.route, addresses, tls)
+        self._take(call, route)
+        return connection
+
+    def _take(self, call: _Call, route: Route) -> None:
+        call.route = route
+        call.key = route.key
+
     async def _connect_any(self, call: _Call, addresses: Sequence[str]) -> Connection | FetchFailure:
-        if call.origin.tls and not _can_be_certified(call.origin.host):
-            return call.failure(FetchProblem.TLS, f"no certificate can be for {call.origin.host}")
+        """Connect to the first address that answers."""
         failure = call.failure(FetchProblem.DNS, f"{call.origin.host} has no address")
         seconds = self._settings.connect_timeout_seconds
         for address in addresses:
@@ -264,25 +306,23 @@ class HttpFetcher:
                 async with asyncio.timeout(seconds):
                     return await self._connect_to(call.origin, address)
             except ssl.SSLError as error:
-                return call.failure(FetchProblem.TLS, f"{place}: {_tls_reason(error)}")
+                return call.failure(FetchProblem.TLS, f"{place}: {tls_reason(error)}")
             except TimeoutError:
                 failure = call.failure(FetchProblem.TIMEOUT, f"{place} did not answer within {seconds:g} s")
             except OSError as error:
                 reset = isinstance(error, ConnectionResetError | ConnectionAbortedError)
                 problem = FetchProblem.TLS if call.origin.tls and reset else FetchProblem.CONNECT
-                failure = call.failure(
-                    problem, f"{place}: {os.strerror(error.errno) if error.errno else type(error).__name__}"
-                )
+                failure = call.failure(problem, f"{place}: {os_reason(error)}")
         return failure
 
-    async def _connect_to(self, origin: _Origin, address: str) -> Connection:
+    async def _connect_to(self, origin: Origin, address: str) -> Connection:
         loop = asyncio.get_running_loop()
         _, connection = await loop.create_connection(
             lambda: Connection(self._limits, self._pool.discard),
             address,
             origin.port,
             ssl=self._tls() if origin.tls else None,
-            server_hostname=origin.host.strip("[]").rstrip(".") if origin.tls else None,
+            server_hostname=origin.server_name if origin.tls else None,
         )
         return connection
 
@@ -304,7 +344,7 @@ def _decode(reply: Reply, call: _Call) -> bytes | tuple[FetchProblem, str]:
     try:
         return decode_body(reply.body, parse_codings(reply.codings), call.cap, partial=call.truncate)
     except BadEncoding as error:
-        return FetchProblem.BAD_ENCODING, _one_line(str(error))
+        return FetchProblem.BAD_ENCODING, one_line(str(error))
     except BodyTooLarge:
         return FetchProblem.TOO_LARGE, f"more than {call.cap} bytes after decompression"
 
@@ -315,13 +355,3 @@ def _can_be_certified(host: str) -> bool:
         return bool(host.encode("idna"))
     except UnicodeError:  # an empty label, or one of more than 63 characters
         return False
-
-
-def _tls_reason(error: ssl.SSLError) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"certificate not accepted: {error.verify_message}"
-    return (error.reason or str(error)).lower().replace("_", " ")
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())[:300]

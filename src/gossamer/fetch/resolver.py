@@ -76,7 +76,7 @@ class Resolver:
 
     async def resolve(self, host: str) -> tuple[str, ...]:
         """Return the addresses of `host` that may be connected to, best first. Raises ResolveFailed if none."""
-        answer = await self._answer(host.strip("[]").rstrip(".").lower())
+        answer = await self._answer(_name(host))
         if not answer.addresses:
             raise ResolveFailed(answer.problem, answer.detail)
         return answer.addresses
@@ -138,6 +138,15 @@ class Resolver:
         loop = asyncio.get_running_loop()
         rows = await loop.run_in_executor(self._threads, _getaddrinfo, name)
         return [str(row[4][0]) for row in rows]
+
+
+def is_literal(host: str) -> bool:
+    """Say whether `host` needs no lookup: an IP address, or localhost."""
+    return bool(_without_lookup(_name(host)))
+
+
+def _name(host: str) -> str:
+    return host.strip("[]").rstrip(".").lower()
 
 
 def _getaddrinfo(name: str) -> list[tuple[int, int, int, str, tuple[str | int, ...] | tuple[int, bytes]]]:

@@ -12,6 +12,7 @@ from base64 import b64encode
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import cast
 
+from gossamer.model.response import FetchProblem
 from gossamer.policy.proxies import Proxy
 
 _MAX_ANSWER_BYTES = 16_384
@@ -39,7 +40,11 @@ class ProxyFailed(Exception):
 
 
 class TunnelRefused(Exception):
-    """The proxy works, but made no connection to the target. The text is one line."""
+    """The proxy speaks, but there is no connection to the target. The text is one line."""
+
+    def __init__(self, detail: str, problem: FetchProblem = FetchProblem.CONNECT) -> None:
+        super().__init__(detail)
+        self.problem = problem
 
 
 class Wire(asyncio.Protocol):
@@ -92,7 +97,7 @@ class Wire(asyncio.Protocol):
         """Keep the transport."""
         self._transport = cast("asyncio.Transport", transport)
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the event loop's signature
         """Let go of whoever waits."""
         self._closed = True
         self._wake()

@@ -15,8 +15,10 @@ from gossamer.frontier.sqlite_schema import explained
 from gossamer.model.outcome import RobotsFile
 from gossamer.model.url import host_of
 
-_CACHE_KILOBYTES = 64 << 10
+_CACHE_KILOBYTES = 24 << 10
 _FETCH_ROWS = 1000
+#: Every canonical URL has a slash behind `https://`.
+_AUTHORITY = 8
 
 # A robots.txt that redirects elsewhere is logged under the group it was fetched for, but is a start of the group it
 # reached. Casts make numbers of whatever a damaged ledger holds. The newest URLs are not in `fingerprints` yet.
@@ -96,7 +98,7 @@ class SqliteAuditReader(SqliteReader):
         with explained(self._path), closing(self._db.execute(_STARTS)) as rows:
             while page := rows.fetchmany(_FETCH_ROWS):
                 for group, started_at, delay, url, is_page, robots, logged in page:
-                    if not url:
+                    if url.find("/", _AUTHORITY) < 0:
                         raise self._damaged("a request for a URL it does not have")
                     yield Start(group, started_at, delay, url, bool(is_page), robots, group != logged)
 

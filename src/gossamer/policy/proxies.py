@@ -67,10 +67,9 @@ def _check_socks_credentials(shown: str, username: str, password: str) -> None:
 
 def _without_credentials(text: str) -> str:
     """Cut what may be a password out of text that may be no URL."""
-    scheme, colon, rest = text.rpartition("@")[2].rpartition("://")
-    if "@" in text:
-        scheme, colon = text.partition("://")[0] if "://" in text else "", "://…@"
-    return f"{scheme}{colon}{rest}"[:100]
+    scheme, colon, rest = text.partition("://") if "://" in text else ("", "", text)
+    _, at, place = rest.rpartition("@")
+    return f"{scheme}{colon}{'…@' if at else ''}{place}"[:100]
 
 
 @dataclass(slots=True)

@@ -1,0 +1,297 @@
+"""`audit`, which proves from the ledger that a job was polite, and `robots`, which says what a robots.txt allows."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import uvloop
+
+from gossamer.assembly import build_worker, spec_of, steady_clock, url_policy, user_agent
+from gossamer.cli.job_lookup import NamedJob, find_job
+from gossamer.cli.options import GroupedCommand, given, setting_options
+from gossamer.cli.terminal import Table, count_text, duration_text, escape, escape_json, write_lines
+from gossamer.config.load import load_settings
+from gossamer.config.settings import PolitenessSettings, Settings
+from gossamer.errors import NothingFetched, ThresholdCrossed, UsageError
+from gossamer.frontier.sqlite_audit import SqliteAuditReader
+from gossamer.model.outcome import RobotsFile, Settled
+from gossamer.model.page import link_to
+from gossamer.model.request import Known, Lease, Request, Source
+from gossamer.model.url import origin_of
+from gossamer.observe.audit import Audit, Auditor, AuditTerms, Violation, encode_audit
+from gossamer.observe.report import instant_text
+from gossamer.policy import politeness
+from gossamer.policy import robots as rules
+from gossamer.policy.scope import Scope
+
+_NO_LEASE_ENDS = math.inf
+
+_jobs_dir = click.option(
+    "--jobs-dir",
+    type=click.Path(path_type=Path),
+    default=Path("gossamer-jobs"),
+    envvar="GOSSAMER_JOBS_DIR",
+    show_default=True,
+    metavar="DIR",
+    help="folder of the jobs",
+)
+_as_json = click.option("--json", "as_json", is_flag=True, help="as JSON")
+
+
+def _write_json(encoded: bytes) -> None:
+    write_lines(escape_json(line) for line in encoded.decode().rstrip("\n").split("\n"))
+
+
+# -- audit ---------------------------------------------------------------------------------------------
+
+
+@click.command(short_help="prove from the ledger that a job was polite")
+@click.argument("job")
+@_as_json
+@_jobs_dir
+def audit(job: str, as_json: bool, jobs_dir: Path) -> int:
+    """Replay a job's requests against the robots.txt and the delays in force. Exits with 3 on a violation."""
+    found = find_job(jobs_dir, job)
+    settings = spec_of(found.folder.job_file).settings
+    with SqliteAuditReader(found.folder.ledger) as reader, reader.snapshot():
+        result = Auditor(reader, _terms(settings)).run(found.word)
+    if as_json:
+        _write_json(encode_audit(result))
+    else:
+        _show_audit(result)
+    return 0 if result.polite else ThresholdCrossed.exit_code
+
+
+def _terms(settings: Settings) -> AuditTerms:
+    engine = settings.engine
+    slots = -(-engine.concurrency // engine.workers) * engine.workers
+    return AuditTerms(
+        user_agent=user_agent(settings.fetch),
+        obeys_robots=settings.politeness.robots,
+        max_robots_bytes=settings.politeness.max_robots_bytes,
+        max_crawl_delay_seconds=settings.politeness.max_crawl_delay_seconds,
+        grace_seconds=settings.fetch.timeout_seconds,
+        visits_at_once=slots + engine.max_uncommitted_pages,
+    )
+
+
+def _show_audit(result: Audit) -> None:
+    write_lines(_audit_lines(result))
+    if result.tightest:
+        gaps = [
+            (t.group, f"{t.starts:,}", f"{t.gap_seconds:.3f} s", f"{t.delay_seconds:g} s", f"{t.ratio:.2f}")
+            for t in result.tightest
+        ]
+        columns = ("smallest gaps", "requests", "gap", "delay", "ratio")
+        write_lines([""])
+        Table(columns, gaps, frozenset(columns[1:])).show()
+    if result.violations:
+        write_lines(["", *map(_violation_line, result.violations)])
+        hidden = result.violation_count - len(result.violations)
+        write_lines([f"… and {hidden:,} more"] if hidden else [])
+
+
+def _violation_line(violation: Violation) -> str:
+    return f"{violation.time}  {violation.kind}  {escape(violation.url)}: {escape(violation.detail)}"
+
+
+def _audit_lines(result: Audit) -> Iterator[str]:
+    verdict = "polite" if result.polite else f"NOT polite, {count_text(result.violation_count, 'violation')}"
+    yield f"job         {escape(result.job)}: {verdict}"
+    yield (
+        f"checked     {count_text(result.requests, 'request')} to {count_text(result.groups, 'host')}:"
+        f" {count_text(result.pages, 'page')}, {result.robots_files:,} for robots.txt"
+    )
+    if result.robots_checked:
+        age = duration_text(result.oldest_robots_seconds)
+        yield f"robots      every page, as {escape(result.user_agent)}; the oldest robots.txt in use was {age} old"
+    else:
+        yield "robots      NOT checked: the job does not ask robots.txt (--no-robots)"
+    missing = result.unrecorded
+    if missing.visits_at_most:
+        yield (
+            f"unrecorded  at most {count_text(missing.visits_at_most, 'visit')}, which"
+            f" {count_text(missing.runs, 'run')} and {count_text(missing.crashes, 'dead worker')}"
+            " may have left out of the log"
+        )
+    else:
+        yield "unrecorded  none"
+
+
+# -- robots --------------------------------------------------------------------------------------------
+
+
+class RobotsAnswer(msgspec.Struct, frozen=True):
+    """What a robots.txt says about a URL, and what follows from it."""
+
+    url: str
+    user_agent: str
+    allowed: bool
+    #: False with --no-robots: then the answer is only for information.
+    obeyed: bool
+    #: The deciding line as `Disallow: /path`, its number, and the user-agent lines of its group; empty where none applies.
+    rule: str
+    line: int
+    group: tuple[str, ...]
+    #: What the file asks for, in seconds, and the delay between two requests that we would keep.
+    crawl_delay: float | None
+    delay: float
+    #: Requests and seconds. Shown only: the delay does not follow it.
+    request_rate: rules.RequestRate | None
+    sitemaps: tuple[str, ...]
+    robots_url: str
+    #: Where it redirected to; empty where it did not.
+    redirected_to: str
+    status: int
+    fetched_at: str
+    age_seconds: float
+    ttl_seconds: float
+
+
+class _Reading(msgspec.Struct, frozen=True):
+    """A robots.txt, and where it was found in the end."""
+
+    file: RobotsFile
+    final_url: str = ""
+
+
+@setting_options("fetch", "politeness")
+@click.command(cls=GroupedCommand, short_help="what a robots.txt says about a URL, and by which line")
+@click.argument("url")
+@_as_json
+@click.option("--job", metavar="JOB", help="answer from the ledger of this job, without a request")
+@_jobs_dir
+def robots(url: str, as_json: bool, job: str | None, jobs_dir: Path, **values: Any) -> None:
+    """Say whether a URL may be fetched, and which line of robots.txt decides that. Fetches only robots.txt."""
+    if "://" not in url:
+        raise UsageError(f"{url!r} is not a URL; did you mean https://{url} ?")
+    if job is None:
+        settings, _ = load_settings(given(values), os.environ, None)
+        canonical = link_to(url, None, url_policy(settings.scope)).url
+        reading = uvloop.run(_fetch_robots(canonical, settings))
+    else:
+        named = find_job(jobs_dir, job)
+        words = spec_of(named.folder.job_file).settings_words()
+        settings, _ = load_settings({**words, **given(values)}, {}, None)
+        canonical = link_to(url, None, url_policy(settings.scope)).url
+        reading = _recall_robots(canonical, named)
+    answer = _answer(canonical, reading, settings, time.time())
+    if as_json:
+        _write_json(msgspec.json.format(msgspec.json.encode(answer), indent=2))
+    else:
+        write_lines(_answer_lines(answer))
+
+
+async def _fetch_robots(url: str, settings: Settings) -> _Reading:
+    """Fetch robots.txt as a crawl does: a worker spends its first visit on it. Raises `NothingFetched`."""
+    # Asked for here whatever the settings say about obeying it, and one failure is answer enough.
+    patient = replace(settings, politeness=replace(settings.politeness, robots=True, robots_probes=1))
+    clock = steady_clock()
+    worker, _ = build_worker(
+        patient, Scope(settings.scope), _nothing_stored, clock, follow=False, cookies=None
+    )
+    link = link_to(url, None, url_policy(settings.scope))
+    known = Known(Request(link.url, link.fingerprint, link.host, source=Source.SEED), 1)
+    lease = Lease(known, 1, _NO_LEASE_ENDS, settings.politeness.delay)
+    try:
+        visit = (await worker.visit(lease, lambda _at: None)).visit
+        if visit.robots:
+            return _Reading(visit.robots[0], visit.fetches[-1].url if visit.fetches else "")
+        if not isinstance(visit.outcome, Settled):
+            # The answer to a second question is why there is no answer; no request goes out for it.
+            visit = (await worker.visit(lease, lambda _at: None)).visit
+    finally:
+        await worker.close()
+    detail = visit.outcome.detail if isinstance(visit.outcome, Settled) else "robots.txt: no answer"
+    raise NothingFetched(
+        f"{origin_of(url)}/robots.txt is unreachable, so nothing of this origin may be fetched (RFC 9309): {detail}"
+    )
+
+
+async def _nothing_stored(_origin: str) -> RobotsFile | None:
+    return None
+
+
+def _recall_robots(url: str, job: NamedJob) -> _Reading:
+    with SqliteAuditReader(job.folder.ledger) as reader:
+        file = reader.robots_file(origin_of(url), math.inf)
+    if file is None:
+        raise NothingFetched(
+            f"job {job.word} has no robots.txt of {origin_of(url)}: it was not asked for yet or is unreachable,"
+            " and until it was read nothing of this origin may be fetched"
+        )
+    return _Reading(file)
+
+
+def _answer(url: str, reading: _Reading, settings: Settings, now: float) -> RobotsAnswer:
+    file, agent = reading.file, user_agent(settings.fetch)
+    parsed = rules.parse(file.body, max_bytes=settings.politeness.max_robots_bytes)
+    decision = parsed.decide(agent, url)
+    crawl_delay = parsed.crawl_delay(agent)
+    robots_url = f"{file.origin}/robots.txt"
+    return RobotsAnswer(
+        url=url,
+        user_agent=agent,
+        allowed=decision.allowed,
+        obeyed=settings.politeness.robots,
+        rule=f"{'Allow' if decision.allowed else 'Disallow'}: {decision.rule}" if decision.line else "",
+        line=decision.line,
+        group=decision.user_agents,
+        crawl_delay=crawl_delay,
+        delay=politeness.group_delay(crawl_delay, settings.politeness),
+        request_rate=parsed.request_rate(agent),
+        sitemaps=parsed.sitemaps,
+        robots_url=robots_url,
+        redirected_to=reading.final_url if reading.final_url != robots_url else "",
+        status=file.status,
+        fetched_at=instant_text(file.fetched_at),
+        age_seconds=round(max(now - file.fetched_at, 0.0), 3),
+        ttl_seconds=_ttl(settings.politeness),
+    )
+
+
+def _ttl(settings: PolitenessSettings) -> float:
+    """Return how long a robots.txt is used: always long enough for the page that it was fetched for."""
+    return max(settings.robots_ttl_seconds, 2 * politeness.group_delay(math.inf, settings))
+
+
+def _answer_lines(answer: RobotsAnswer) -> Iterator[str]:
+    yield f"{'allowed' if answer.allowed else 'forbidden':<12}{escape(answer.url)}"
+    yield f"user agent  {escape(answer.user_agent)}"
+    yield f"rule        {_rule_text(answer)}"
+    if not answer.obeyed:
+        yield "obeyed      no: --no-robots"
+    asked = "" if answer.crawl_delay is None else f" (Crawl-delay: {answer.crawl_delay:g})"
+    yield f"delay       {answer.delay:g} s between requests{asked}"
+    if answer.request_rate is not None:
+        rate = answer.request_rate
+        yield f"rate        {count_text(rate.requests, 'request')} in {rate.seconds:,} s is asked for; the delay above is kept"
+    for sitemap in answer.sitemaps:
+        yield f"sitemap     {escape(sitemap)}"
+    moved = f", redirected to {escape(answer.redirected_to)}" if answer.redirected_to else ""
+    yield f"robots.txt  {escape(answer.robots_url)}: status {answer.status}{moved}"
+    fresh = "used for" if answer.age_seconds < answer.ttl_seconds else "out of date after"
+    yield (
+        f"read        {answer.fetched_at}, {duration_text(answer.age_seconds)} ago;"
+        f" {fresh} {duration_text(answer.ttl_seconds)}"
+    )
+
+
+def _rule_text(answer: RobotsAnswer) -> str:
+    if answer.line:
+        group = ", ".join(answer.group)
+        return escape(f"{answer.rule} (line {answer.line}, in the group for {group})")
+    if not 200 <= answer.status < 300:
+        return "none: there is no robots.txt, so all is allowed"
+    return "none applies, so it is allowed"
+
+
+COMMANDS: list[click.Command] = [audit, robots]
