@@ -157,6 +157,7 @@ class Job:
     standing: Standing
     #: Whether it existed before.
     resumed: bool
+    run_id: str
 
     async def is_finished(self) -> bool:
         """Say whether there is nothing to do. Standard input is read again: it may hold something new."""
@@ -193,10 +194,13 @@ async def open_job(spec: JobSpec, folder: JobFolder, *, fresh: bool = False) -> 
         try:
             job = await _assemble(spec, folder, ledger, clock, failpoint, log, resumed=resumed)
             log.write("run_started", mode=spec.mode, resumed=resumed, seeds=len(spec.seeds), pid=os.getpid())
+            await ledger.set_meta(f"run:{job.run_id}", "open")
             try:
                 yield job
             finally:
                 await job.outputs.release()
+            if job.loop.is_whole:
+                await ledger.set_meta(f"run:{job.run_id}", "whole")
         finally:
             log.write("run_ended")
             log.close()
@@ -238,7 +242,7 @@ async def _assemble(
     outputs = await _open_outputs(spec, ledger, failpoint)
     run_id = uuid.uuid4().hex[:12]
     loop = Loop(settings, frontier, crew, seeds, outputs, standing, clock, log, run_id)
-    return Job(spec, folder, ledger, loop, seeds, outputs, standing, resumed)
+    return Job(spec, folder, ledger, loop, seeds, outputs, standing, resumed, run_id)
 
 
 def _with_room_to_fetch(settings: Settings) -> FrontierSettings:

@@ -16,7 +16,7 @@ import uvloop
 from gossamer.assembly import build_scope, build_worker, spec_of, steady_clock
 from gossamer.engine.crew import LocalCrew
 from gossamer.engine.processes import Link
-from gossamer.engine.worker import Report
+from gossamer.engine.report import Report
 from gossamer.frontier.job_folder import JobFolder
 from gossamer.model.outcome import Found, RobotsFile
 from gossamer.model.request import Lease

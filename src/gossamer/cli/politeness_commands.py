@@ -13,6 +13,7 @@ from typing import Any
 import click
 import msgspec
 import uvloop
+from msgspec.structs import replace as replace_struct
 
 from gossamer.assembly import build_worker, spec_of, steady_clock, url_policy, user_agent
 from gossamer.cli.job_lookup import NamedJob, find_job
@@ -22,11 +23,11 @@ from gossamer.config.load import load_settings
 from gossamer.config.settings import PolitenessSettings, Settings
 from gossamer.errors import NothingFetched, ThresholdCrossed, UsageError
 from gossamer.frontier.sqlite_audit import SqliteAuditReader
-from gossamer.model.outcome import RobotsFile, Settled
+from gossamer.model.outcome import Hop, RobotsFile, Settled
 from gossamer.model.page import link_to
 from gossamer.model.request import Known, Lease, Request, Source
 from gossamer.model.url import origin_of
-from gossamer.observe.audit import Audit, Auditor, AuditTerms, Violation, encode_audit
+from gossamer.observe.audit import Audit, Auditor, AuditTerms, Unrecorded, Violation, encode_audit
 from gossamer.observe.report import instant_text
 from gossamer.policy import politeness
 from gossamer.policy import robots as rules
@@ -115,15 +116,18 @@ def _audit_lines(result: Audit) -> Iterator[str]:
         yield f"robots      every page, as {escape(result.user_agent)}; the oldest robots.txt in use was {age} old"
     else:
         yield "robots      NOT checked: the job does not ask robots.txt (--no-robots)"
-    missing = result.unrecorded
-    if missing.visits_at_most:
-        yield (
-            f"unrecorded  at most {count_text(missing.visits_at_most, 'visit')}, which"
-            f" {count_text(missing.runs, 'run')} and {count_text(missing.crashes, 'dead worker')}"
-            " may have left out of the log"
-        )
-    else:
-        yield "unrecorded  none"
+    yield f"unrecorded  {_unrecorded_text(result.unrecorded)}"
+
+
+def _unrecorded_text(missing: Unrecorded) -> str:
+    causes = []
+    if missing.runs:
+        causes.append(f"{count_text(missing.runs, 'run')} may have ended with requests under way")
+    if missing.crashes:
+        causes.append(f"{count_text(missing.crashes, 'visit')} ended with a worker process")
+    if not causes:
+        return "none"
+    return f"at most {count_text(missing.visits_at_most, 'visit')}: {' and '.join(causes)}"
 
 
 # -- robots --------------------------------------------------------------------------------------------
@@ -203,6 +207,9 @@ async def _fetch_robots(url: str, settings: Settings) -> _Reading:
     lease = Lease(known, 1, _NO_LEASE_ENDS, settings.politeness.delay)
     try:
         visit = (await worker.visit(lease, lambda _at: None)).visit
+        while isinstance(visit.outcome, Hop) and not visit.robots:
+            lease = replace_struct(lease, known=replace_struct(known, request=visit.outcome.request))
+            visit = (await worker.visit(lease, lambda _at: None)).visit
         if visit.robots:
             return _Reading(visit.robots[0], visit.fetches[-1].url if visit.fetches else "")
         if not isinstance(visit.outcome, Settled):

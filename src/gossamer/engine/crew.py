@@ -10,7 +10,8 @@ from typing import Protocol
 
 from gossamer.engine.committer import Done
 from gossamer.engine.discover import Discoverer
-from gossamer.engine.worker import Report, Worker
+from gossamer.engine.report import Report
+from gossamer.engine.worker import Worker
 from gossamer.model.request import Lease
 
 

@@ -15,9 +15,9 @@ from gossamer.engine.committer import Committer, Done, log_entry
 from gossamer.engine.crew import Crew
 from gossamer.engine.frontier import Frontier
 from gossamer.engine.outputs import Outputs
+from gossamer.engine.report import Report
 from gossamer.engine.seeds import Seeds
 from gossamer.engine.tally import Tally
-from gossamer.engine.worker import Report
 from gossamer.model.outcome import Committed, Crashed, Deferred, Found, Retry, Settled, State, Visit
 from gossamer.model.request import Lease
 
@@ -83,6 +83,11 @@ class Loop:
     def in_flight(self) -> int:
         """URLs leased and not yet finished."""
         return max(len(self._open) - self.committer.uncommitted, 0)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything that was leased is in the ledger: no start of this run is unrecorded."""
+        return not self._open
 
     @property
     def seeding(self) -> bool:

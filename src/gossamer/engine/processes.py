@@ -19,9 +19,10 @@ import xxhash
 from gossamer.contracts import Clock, Pause
 from gossamer.engine.committer import Done
 from gossamer.engine.crew import Desk
-from gossamer.engine.worker import Report
+from gossamer.engine.report import Report
+from gossamer.engine.robots_visit import on_detour
 from gossamer.errors import WorkerLost
-from gossamer.model.outcome import RobotsFile, Visit
+from gossamer.model.outcome import Hop, RobotsFile, Visit
 from gossamer.model.request import Lease
 from gossamer.model.url import origin_of
 from gossamer.model.wire import (
@@ -305,8 +306,8 @@ class ProcessCrew:
         visit = Visit(
             lease.known, wire.outcome, wire.record, wire.found, wire.fetches, wire.robots, wire.root
         )
-        if visit.robots or not visit.settles:
-            self._pass_robots_on(child, visit)
+        if visit.robots or any(fetch.kind == "robots" for fetch in visit.fetches):
+            self._pass_robots_on(visit)
         if not visit.settles:
             self._holders.pop(wire.token, None)
             child.unlearnt.discard(wire.token)
@@ -324,13 +325,12 @@ class ProcessCrew:
             self._robots_wanted[origin] = (child, [])
         child.send(RobotsKept(origin, file))
 
-    def _pass_robots_on(self, child: _Child, visit: Visit) -> None:
-        """Give the robots.txt a child has just tried to fetch to those who wait for it."""
-        files = {file.origin: file for file in visit.robots}
-        tried = {origin_of(fetch.url) for fetch in visit.fetches if fetch.kind == "robots"} | set(files)
-        for origin in tried & set(self._robots_wanted):
-            holder, waiting = self._robots_wanted[origin]
-            if holder is child:
-                del self._robots_wanted[origin]
-                for other in waiting:
-                    other.send(RobotsKept(origin, files.get(origin)))
+    def _pass_robots_on(self, visit: Visit) -> None:
+        """Give the robots.txt a child has just fetched, or failed to fetch, to those who wait for it."""
+        if isinstance(visit.outcome, Hop) and on_detour(visit.outcome.request):
+            return
+        origin = origin_of(visit.known.request.target)
+        for child in self._robots_wanted.pop(origin, (None, []))[1]:
+            child.send(
+                RobotsKept(origin, next((file for file in visit.robots if file.origin == origin), None))
+            )

@@ -3,7 +3,7 @@
 A lease comes in; a visit, which is everything the ledger needs to know, goes out:
 
 1. **Robots.** No rules known for the origin: the lease is spent on fetching its robots.txt, and the URL goes
-   back to its window. Forbidden: the URL is refused. Unreachable: nothing may be fetched; it waits or is held.
+   back to its window (`robots_visit.py`). Forbidden: the URL is refused. Unreachable: nothing may be fetched; it waits or is held.
 2. **Fetch.** One hop. Its start is reported before the first byte goes out: the host's clock runs from there.
 3. **Judge.** A failure or a transient status is retried or settled (`policy.retry`). A redirect settles the URL and
    queues its target (`crawl`), or moves the input on to it (`scrape`).
@@ -15,11 +15,8 @@ What goes wrong with a page is an outcome. What goes wrong with the crawler is r
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from hashlib import sha256
-
-import msgspec
 
 from gossamer.config.settings import Settings
 from gossamer.contracts import (
@@ -27,34 +24,24 @@ from gossamer.contracts import (
     CookieJar,
     Extractor,
     Fetcher,
-    Pause,
     RobotsCache,
     Ruling,
     Unknown,
     Unreachable,
 )
 from gossamer.engine.discover import Discoverer
+from gossamer.engine.report import Report, fetches_of, settled
+from gossamer.engine.robots_visit import REDIRECTS, RobotsVisitor
 from gossamer.errors import InvalidUrl
-from gossamer.model.outcome import Deferred, Fetch, Hop, Outcome, RobotsFile, Settled, State, Visit
+from gossamer.model.outcome import Fetch, Hop, Outcome, Settled, State, Visit
 from gossamer.model.page import Facts, link_to
 from gossamer.model.record import PageRecord, encode_record, instant
 from gossamer.model.request import Lease, Request
 from gossamer.model.response import FetchFailure, Response
-from gossamer.model.url import UrlPolicy, canonicalise, host_of, origin_of
+from gossamer.model.url import UrlPolicy
 from gossamer.policy import politeness, retry
 
 _HTML = ("text/html", "application/xhtml+xml")
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_MAX_ROBOTS_REDIRECTS = 5
-_NO_RULING = Ruling(allowed=True, rule="", crawl_delay=None, version=0)
-_NO_PAUSE = Pause()
-
-
-class Report(msgspec.Struct, frozen=True):
-    """What a worker hands back for a lease: the visit for the ledger, the pause for the schedule."""
-
-    visit: Visit
-    pause: Pause
 
 
 class Worker:
@@ -77,7 +64,7 @@ class Worker:
     ) -> None:
         self._settings = settings
         self._fetcher = fetcher
-        self._robots = robots
+        self._rules = RobotsVisitor(settings, fetcher, robots, tuple(headers), clock)
         self._extractor = extractor
         self._discoverer = discoverer
         self._cookies = cookies
@@ -86,8 +73,6 @@ class Worker:
         self._clock = clock
         self._random = random
         self._follow = follow
-        #: Origins whose robots.txt is being fetched: whoever else needs it waits for that one.
-        self._robots_under_way: dict[str, asyncio.Future[None]] = {}
 
     async def close(self) -> None:
         """Close every connection."""
@@ -95,94 +80,18 @@ class Worker:
 
     async def visit(self, lease: Lease, started: Callable[[float], None]) -> Report:
         """Do what the lease is for. `started` is called right before a first byte goes out."""
-        request = lease.request
-        url = request.target
-        ruling = await self._ruling(origin_of(url), url)
+        ruling = await self._rules.ruling(lease.request)
         match ruling:
             case Unknown():
-                return await self._visit_robots(lease, started)
-            case Unreachable(until, detail, exhausted):
-                return self._wait_for_robots(lease, until, detail, exhausted=exhausted)
+                return await self._rules.visit(lease, started)
+            case Unreachable():
+                return self._rules.wait(lease, ruling)
             case Ruling(allowed=False, rule=rule):
-                return _settled(lease, Settled(State.REFUSED, "robots", rule))
+                return settled(lease, Settled(State.REFUSED, "robots", rule))
             case Ruling():
                 return await self._visit_page(lease, ruling, started)
 
-    # -- 1. robots -------------------------------------------------------------------------------------
-
-    async def _ruling(self, origin: str, url: str) -> Ruling | Unknown | Unreachable:
-        if not self._settings.politeness.robots:
-            return _NO_RULING
-        ruling = self._robots.rule(origin, url)
-        if isinstance(ruling, Unknown):
-            await self._robots.recall(origin)
-            # Whatever came of it: another lease may have fetched it while this one waited for the ledger.
-            ruling = self._robots.rule(origin, url)
-        return ruling
-
-    async def _visit_robots(self, lease: Lease, started: Callable[[float], None]) -> Report:
-        """Spend the lease on robots.txt. It counts as a start, so the page waits for its own turn."""
-        origin = origin_of(lease.request.target)
-        under_way = self._robots_under_way.get(origin)
-        if under_way is not None:
-            await asyncio.shield(under_way)
-            return Report(Visit(lease.known, Deferred()), _NO_PAUSE)
-        done = self._robots_under_way[origin] = asyncio.get_running_loop().create_future()
-        try:
-            return await self._learn_robots(origin, lease, started)
-        finally:
-            del self._robots_under_way[origin]
-            done.set_result(None)
-
-    async def _learn_robots(self, origin: str, lease: Lease, started: Callable[[float], None]) -> Report:
-        answer, fetches = await self._fetch_robots(origin, lease, started)
-        now = self._clock()
-        file = self._robots.learn(origin, answer, now)
-        if isinstance(answer, FetchFailure) and answer.problem == "private_address":
-            return _settled(lease, Settled(State.REFUSED, "private_address", answer.detail))
-        last_start = max((fetch.started_at for fetch in fetches), default=0.0)
-        ruling = self._robots.rule(origin, origin + "/")
-        until = ruling.until if isinstance(ruling, Unreachable) and not ruling.exhausted else 0.0
-        crawl_delay = ruling.crawl_delay if isinstance(ruling, Ruling) else None
-        delay = politeness.group_delay(crawl_delay, self._settings.politeness)
-        robots: tuple[RobotsFile, ...] = (file,) if file is not None else ()
-        visit = Visit(lease.known, Deferred(), fetches=fetches, robots=robots)
-        return Report(visit, Pause(last_start, delay, until))
-
-    async def _fetch_robots(
-        self, origin: str, lease: Lease, started: Callable[[float], None]
-    ) -> tuple[Response | FetchFailure, tuple[Fetch, ...]]:
-        """Fetch robots.txt, following up to five redirects wherever they lead (RFC 9309, 2.3.1.2)."""
-        url = origin + "/robots.txt"
-        fetches: list[Fetch] = []
-        for _ in range(_MAX_ROBOTS_REDIRECTS + 1):
-            answer = await self._fetcher.fetch(
-                url,
-                headers=self._headers,
-                # One byte more than is read: the parser must see that a rule was cut off.
-                max_body_bytes=self._settings.politeness.max_robots_bytes + 1,
-                truncate=True,
-                started=started,
-            )
-            if answer.started_at:
-                fetches.append(_fetch_row(url, lease, answer, 0, "robots"))
-            if isinstance(answer, FetchFailure) or answer.status not in _REDIRECTS:
-                return answer, tuple(fetches)
-            try:
-                url = canonicalise(answer.header("location"), url)
-            except InvalidUrl:
-                break
-            if host_of(url) == lease.request.host:
-                await asyncio.sleep(lease.delay)
-        # More redirects than that, or nowhere to go: there is no robots.txt to be had.
-        return Response(url, 404, (), b"", answer.started_at, answer.elapsed, 0), tuple(fetches)
-
-    def _wait_for_robots(self, lease: Lease, until: float, detail: str, *, exhausted: bool) -> Report:
-        if exhausted:
-            return _settled(lease, Settled(State.HELD, "robots_unreachable", f"robots.txt: {detail}"))
-        return Report(Visit(lease.known, Deferred()), Pause(until=until))
-
-    # -- 2. fetch --------------------------------------------------------------------------------------
+    # -- fetch --------------------------------------------------------------------------------
 
     async def _visit_page(self, lease: Lease, ruling: Ruling, started: Callable[[float], None]) -> Report:
         request = lease.request
@@ -199,7 +108,7 @@ class Worker:
         pause = politeness.pause_after(
             answer, delay, lease.failures, self._settings.politeness, now, self._random()
         )
-        fetches = (_fetch_row(url, lease, answer, ruling.version, "page"),) if answer.started_at else ()
+        fetches = fetches_of(url, lease, answer, ruling.version, "page")
         return Report(self._judge(lease, answer, fetches, now), pause)
 
     def _request_headers(self, request: Request, url: str) -> Sequence[tuple[str, str]]:
@@ -212,7 +121,7 @@ class Worker:
                 headers = (*headers, ("Cookie", cookie))
         return headers
 
-    # -- 3. judge --------------------------------------------------------------------------------------
+    # -- judge --------------------------------------------------------------------------------
 
     def _judge(
         self, lease: Lease, answer: Response | FetchFailure, fetches: tuple[Fetch, ...], now: float
@@ -227,7 +136,7 @@ class Worker:
             set_cookie = answer.header_all("set-cookie")
             if set_cookie:
                 self._cookies.store(answer.url, set_cookie, now)
-        if answer.status in _REDIRECTS and answer.header("location"):
+        if answer.status in REDIRECTS and answer.header("location"):
             return self._redirect(lease, answer, fetches)
         outcome = Settled(
             State.FETCHED, "ok" if answer.status < 400 else f"http_{answer.status}", "", answer.status
@@ -272,7 +181,7 @@ class Worker:
         outcome = Settled(State.REDIRECTED, "redirect", target.url, answer.status)
         return Visit(lease.known, outcome, found=(found,), fetches=fetches, root=root)
 
-    # -- 4. extract ------------------------------------------------------------------------------------
+    # -- extract --------------------------------------------------------------------------------
 
     def _extract(self, answer: Response) -> Facts:
         content_type = answer.header("content-type")
@@ -319,24 +228,3 @@ def _is_html(content_type: str, body: bytes) -> bool:
     if content_type:
         return content_type.lower().lstrip().startswith(_HTML)
     return body[:512].lstrip(b"\xef\xbb\xbf \t\r\n\f").startswith(b"<")
-
-
-def _settled(lease: Lease, outcome: Settled) -> Report:
-    """Settle without a fetch: the host's clock is not touched."""
-    return Report(Visit(lease.known, outcome), _NO_PAUSE)
-
-
-def _fetch_row(url: str, lease: Lease, answer: Response | FetchFailure, robots: int, kind: str) -> Fetch:
-    problem = str(answer.problem) if isinstance(answer, FetchFailure) else ""
-    return Fetch(
-        url,
-        lease.request.host,
-        answer.started_at,
-        lease.delay,
-        answer.elapsed,
-        answer.status,
-        answer.wire_bytes,
-        problem,
-        robots,
-        kind,
-    )

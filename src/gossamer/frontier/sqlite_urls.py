@@ -275,7 +275,7 @@ class UrlTable:
                 note = f"will be tried again after {reason}" + (f": {detail}" if detail else "")
             case Hop(request):
                 again = changed(tries=0, not_before=0.0, request=request)
-                note = f"redirected to {request.hop}"
+                note = f"goes on at {request.metadata.get('robots_at') or request.target}"
                 move = (self._host_id(request.host), _extras(request), row.seq)
                 self._db.execute("UPDATE urls SET host = ?, request = ? WHERE seq = ?", move)
             case Crashed(alone):

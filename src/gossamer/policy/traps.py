@@ -8,8 +8,9 @@ repeat each other shrinks, and grows again.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from gossamer.model.url import host_of
 from gossamer.policy.public_suffix import is_ip_address, registrable_domain
 
 #: What a refusal begins with, before its colon, and what it means.
@@ -57,28 +58,43 @@ class TrapSettings:
     max_label_occurrences: int = 2
     max_hosts_per_domain: int = 1000
     #: URLs that count once however often they are found, and prefixes whose counts are kept, at least.
-    remembered_urls: int = 100_000
-    remembered_prefixes: int = 50_000
+    remembered_urls: int = 50_000
+    remembered_prefixes: int = 20_000
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where URLs take room: a folder, a path with queries, a section, a calendar."""
+
+    trap: str
+    prefix: str
+    limit: int
+    section: _Place | None = None
+    count: int = 0
+    #: By how much suspect pages outnumber the others, and what that leaves of the limit.
+    suspicion: int = 0
+    room: int = field(init=False)
+    #: Hashes of what is counted once: of a query's parameter names, whether they may carry a session, or a date.
+    members: dict[int, tuple[bool, bool]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.room = self.limit
 
 
 class TrapGuard:
     """Counts the URLs it lets pass, and refuses those that look like more of the same.
 
-    * A URL counts once; asked again, it passes again. Refused URLs count nowhere.
+    * A URL counts once; asked again, it passes again. A refused one takes no room.
     * The same URLs in the same order are judged the same way.
-    * Memory is bounded: the prefixes that were out of use for the longest start anew.
+    * Memory is bounded: prefixes and URLs that were out of use for the longest start anew.
     """
 
     def __init__(self, settings: TrapSettings) -> None:
         self._settings = settings
         self._young: set[int] = set()
         self._old: set[int] = set()
-        self._tallies = _Tallies(settings.remembered_prefixes)
-        self._parameter_sets = _Distinct(settings.remembered_prefixes)
-        self._sessions = _Distinct(settings.remembered_prefixes)
-        self._hosts = _Distinct(settings.remembered_prefixes)
-        self._last_authority = ""
-        self._most_suspicious = settings.suspects_per_halving * settings.max_urls_per_section.bit_length()
+        self._places = _Places(settings.remembered_prefixes)
+        self._most_suspicion = settings.suspects_per_halving * settings.max_urls_per_section.bit_length()
 
     def refusal(self, url: str, depth: int) -> str:
         """Return why a canonical URL found `depth` links away from a seed is a trap, or an empty string.
@@ -88,249 +104,255 @@ class TrapGuard:
         identity = hash(url)
         if identity in self._young or identity in self._old:
             return ""
-        start = url.index("//") + 2
-        slash = url.index("/", start)
-        authority = url[start:slash]
-        path, _, query = url[slash:].partition("?")
-        reason = (
-            (authority != self._last_authority and self._host_refusal(authority))
-            or self._path_refusal(authority, path, depth)
-            or (query and self._query_refusal(authority, path, query.lower()))
-            or self._take(authority, path, query, depth)
-        )
-        if reason:
-            return reason
-        self._young.add(identity)
-        if len(self._young) >= self._settings.remembered_urls:
-            self._old, self._young = self._young, set()
-        return ""
+        if depth > self._settings.max_link_depth:
+            return f"link_depth: {depth:,} links from a seed"
+        mark = url.find("?")
+        reason = self._enter_folder(url, depth) if mark < 0 else self._enter_queries(url, mark + 1, depth)
+        if not reason:
+            self._young.add(identity)
+            if len(self._young) >= self._settings.remembered_urls:
+                self._old, self._young = self._young, set()
+        return reason
 
     def suspect(self, url: str) -> None:
         """Note that a page is a near duplicate or a soft 404: there is less room for URLs beside it."""
-        for tally in self._judged(url):
-            tally.suspicion = min(tally.suspicion + 1, self._most_suspicious)
+        self._doubt(url, 1)
 
     def trust(self, url: str) -> None:
         """Note that a page is unlike the others: it makes up for a suspect one."""
-        for tally in self._judged(url):
-            tally.suspicion = max(tally.suspicion - 1, 0)
+        self._doubt(url, -1)
 
-    # -- shapes ----------------------------------------------------------------------------------------
-
-    def _host_refusal(self, authority: str) -> str:
+    def _doubt(self, url: str, change: int) -> None:
         settings = self._settings
-        host = authority if authority.endswith("]") else authority.partition(":")[0]
-        if not is_ip_address(host):
-            labels = host.split(".")
-            if len(labels) > settings.max_host_labels:
-                return f"hosts: {len(labels)} labels in {_short(host)}"
-            repeated = next((one for one in labels if labels.count(one) > settings.max_label_occurrences), "")
-            if repeated:
-                return f"hosts: {_short(repeated)} is repeated in {_short(host)}"
-            domain = registrable_domain(host)
-            if not self._hosts.admit(domain, host, settings.max_hosts_per_domain):
-                return f"hosts: more than {settings.max_hosts_per_domain:,} of {domain}"
-        self._last_authority = authority
-        return ""
+        mark = url.find("?") + 1
+        place = self._places.get(url[:mark] if mark else _folder(url))
+        # What its queries are like says nothing about the other pages of a section.
+        for one in (place, place.section if place and not mark else None):
+            if one is not None:
+                one.suspicion = min(max(one.suspicion + change, 0), self._most_suspicion)
+                halved = one.limit >> one.suspicion // settings.suspects_per_halving
+                one.room = min(one.limit, max(halved, settings.min_urls))
 
-    def _path_refusal(self, authority: str, path: str, depth: int) -> str:
-        settings = self._settings
-        if len(path) > settings.max_path_bytes:
-            return f"path_length: {len(path):,} bytes"
-        if depth > settings.max_link_depth:
-            return f"link_depth: {depth:,} links from a seed"
-        segments = path[1:].split("/")
-        count = len(segments)
-        if count > settings.max_path_segments:
-            return f"path_depth: {count} segments"
-        # Only a path with this many segments to spare can repeat any of them too often.
-        if count - len(set(segments)) >= min(settings.max_segment_repeats, settings.max_segment_occurrences):
-            loop = _loop(segments, settings)
-            if loop:
-                return loop
-        if ";" in path or "(" in path:
-            session = _SESSION_IN_PATH.search(path.lower())
-            if session and not self._is_own_session(authority, session):
-                return f"session: {_short(session[0])}"
-        return ""
+    # -- one URL ---------------------------------------------------------------------------------------
 
-    def _query_refusal(self, authority: str, path: str, query: str) -> str:
-        settings = self._settings
-        if len(query) > settings.max_query_bytes:
+    def _enter_folder(self, url: str, depth: int) -> str:
+        prefix = _folder(url)
+        place = self._places.get(prefix) or self._open("folder", prefix, self._settings.max_urls_per_folder)
+        if isinstance(place, str):
+            return place
+        leaf = url[len(prefix) :].rstrip("/")
+        # The folder's own path was judged when it was opened.
+        if len(url) > self._settings.max_path_bytes or ";" in leaf or f"/{leaf}/" in prefix:
+            reason = leaf and self._path_refusal(url.removesuffix("/"))
+            if reason:
+                return reason
+        if leaf[-1:].isdigit():
+            dated = _DATED_PATH.search(url, max(len(url) - _DATED_PATH_CHARS, 0))
+            if dated:
+                return self._enter_calendar(f"{url[: dated.start()]} /date", place, depth)
+        return _enter(place)
+
+    def _enter_queries(self, url: str, start: int, depth: int) -> str:
+        prefix = url[:start]
+        place = self._places.get(prefix) or self._open("queries", prefix, self._settings.max_queries_per_path)
+        if isinstance(place, str):
+            return place
+        query = url[start:]
+        if len(query) > self._settings.max_query_bytes:
             return f"parameters: {len(query):,} bytes"
         names = [parameter.partition("=")[0] for parameter in query.split("&")]
-        if len(names) > settings.max_parameters:
-            return f"parameters: {len(names)} in one query"
         names.sort()
-        if not _SESSION_NAMES.isdisjoint(names):
+        shape = hash("&".join(names))
+        traits = place.members.get(shape) or self._admit_shape(place, names, shape)
+        if isinstance(traits, str):
+            return traits
+        may_be_session, dated = traits
+        if may_be_session:
             session = _SESSION_IN_QUERY.search(query)
-            if session and not self._is_own_session(authority, session):
+            if session and not self._is_own_session(url, session):
                 return f"session: {_short(session[0])}"
-        limit = settings.max_parameter_sets_per_path
-        if not self._parameter_sets.admit(authority + path, "&".join(names), limit):
-            return f"parameters: more than {limit:,} choices of them for {_short(path)}"
-        return ""
+        if dated or ("-" in query and _DATED_VALUE.search(query)):
+            return self._enter_calendar(prefix + " date", place, depth)
+        return _enter(place)
 
-    def _is_own_session(self, authority: str, session: re.Match[str]) -> bool:
-        value = session[session.lastindex or 0]
-        return self._sessions.admit(authority, value, self._settings.max_sessions_per_host)
-
-    # -- counts ----------------------------------------------------------------------------------------
-
-    def _take(self, authority: str, path: str, query: str, depth: int) -> str:
-        """Count a URL in every place it belongs to, or say which of them has no room."""
-        calendar = _calendar(authority, path, query)
-        if calendar and depth > self._settings.max_calendar_depth:
-            return f"calendar: a date {depth:,} links from a seed"
-        places = self._places(authority, path, query, calendar)
-        for trap, tally, limit in places:
-            if tally.count >= limit or (tally.suspicion and tally.count >= self._room(tally, limit)):
-                return f"{trap}: more than {self._room(tally, limit):,} in {_short(tally.prefix)}"
-        for _, tally, _ in places:
-            tally.count += 1
-        return ""
-
-    def _places(self, authority: str, path: str, query: str, calendar: str) -> list[tuple[str, _Tally, int]]:
-        """Return where a URL takes room.
-
-        A path with queries is an entry of its folder, and a section is one of the root: a trap that opens a new
-        one for every page fills those.
-        """
-        settings, tally_of = self._settings, self._tallies.of
-        places = []
-        if calendar:
-            places.append(("calendar", tally_of(calendar), settings.max_dates_per_path))
-        if query:
-            queries = tally_of(authority + path + "?")
-            places.append(("queries", queries, settings.max_queries_per_path))
-        if not query or not queries.count:
-            places.append(("folder", tally_of(_folder(authority, path)), settings.max_urls_per_folder))
-        section = _section(authority, path)
-        if section:
-            tally = tally_of(section)
-            places.append(("folder", tally, settings.max_urls_per_section))
-            if not tally.count:
-                places.append(("folder", tally_of(authority + "/"), settings.max_urls_per_folder))
-        return places
-
-    def _room(self, tally: _Tally, limit: int) -> int:
+    def _enter_calendar(self, prefix: str, place: _Place, depth: int) -> str:
         settings = self._settings
-        return min(limit, max(settings.min_urls, limit >> tally.suspicion // settings.suspects_per_halving))
+        if depth > settings.max_calendar_depth:
+            return f"calendar: a date {depth:,} links from a seed"
+        dates = self._places.get(prefix)
+        dates = dates or self._places.put(_Place("calendar", prefix, settings.max_dates_per_path))
+        if dates.count >= dates.room:
+            return _full(dates)
+        reason = _enter(place)
+        dates.count += not reason
+        return reason
 
-    def _judged(self, url: str) -> list[_Tally]:
-        """Return what a page speaks for: its path's queries; or its folder, and its section."""
-        prefix, mark, _ = url[url.index("//") + 2 :].partition("?")
-        if mark:
-            return [self._tallies.of(prefix + mark)]
-        slash = prefix.index("/")
-        authority, path = prefix[:slash], prefix[slash:]
-        section = _section(authority, path)
-        places = (_folder(authority, path), section) if section else (_folder(authority, path),)
-        return [self._tallies.of(place) for place in places]
+    def _admit_shape(self, place: _Place, names: list[str], shape: int) -> tuple[bool, bool] | str:
+        limit = self._settings.max_parameter_sets_per_path
+        if len(names) > self._settings.max_parameters:
+            return f"parameters: {len(names)} in one query"
+        if len(place.members) >= limit:
+            return f"parameters: more than {limit:,} choices of them in {_short(place.prefix)}"
+        lowered = {name.lower() for name in names}
+        traits = (not lowered.isdisjoint(_SESSION_NAMES), not lowered.isdisjoint(_CALENDAR_NAMES))
+        place.members[shape] = traits
+        self._places.grow()
+        return traits
 
+    # -- a new prefix ----------------------------------------------------------------------------------
 
-class _Tally:
-    """How many URLs a prefix has, and by how much its suspect pages outnumber the others."""
+    def _open(self, trap: str, prefix: str, limit: int) -> _Place | str:
+        """Return a new place, or why there can be none.
 
-    __slots__ = ("count", "prefix", "suspicion")
+        A path with queries takes room in its folder, and a section in the root: a trap that opens a new one for
+        every page fills those.
+        """
+        reason, folder = self._path_refusal(prefix.rstrip("?")), prefix
+        if trap == "queries":
+            reason, folder = reason or self._enter_folder(prefix[:-1], 0), _folder(prefix[:-1])
+        section = reason or self._section(folder)
+        return section if isinstance(section, str) else self._places.put(_Place(trap, prefix, limit, section))
 
-    def __init__(self, prefix: str) -> None:
-        self.prefix = prefix
-        self.count = 0
-        self.suspicion = 0
+    def _section(self, folder: str) -> _Place | str | None:
+        """Return the section of a folder, or why it can have none; None for the root."""
+        end = folder.find("/", folder.index("/", _AUTHORITY) + 1)
+        if end < 0:
+            # The first folder of every host, so this is where hosts are judged.
+            return self._host_refusal(folder) or None
+        # With a space, which no URL has: an empty segment must not make it the key of the root.
+        key = folder[:end] + " *"
+        section = self._places.get(key) or self._enter_folder(folder[:end], 0)
+        return section or self._places.put(_Place("folder", key, self._settings.max_urls_per_section))
 
+    def _host_refusal(self, url: str) -> str:
+        settings, host = self._settings, host_of(url)
+        if is_ip_address(host):
+            return ""
+        labels = host.split(".")
+        if len(labels) > settings.max_host_labels:
+            return f"hosts: {len(labels)} labels in {_short(host)}"
+        if any(labels.count(label) > settings.max_label_occurrences for label in labels):
+            return f"hosts: labels repeat in {_short(host)}"
+        domain = registrable_domain(host)
+        if not self._places.admit("hosts", domain, host, settings.max_hosts_per_domain):
+            return f"hosts: more than {settings.max_hosts_per_domain:,} of {_short(domain)}"
+        return ""
 
-class _Tallies:
-    """The tallies in use. Two generations bound them: when the young one is full, it becomes the old one."""
+    def _path_refusal(self, url: str) -> str:
+        settings, path = self._settings, url[url.index("/", _AUTHORITY) :]
+        if len(path) > settings.max_path_bytes:
+            return f"path_length: {len(path):,} bytes"
+        # A folder counts with the page in it: its last segment is empty.
+        segments = path[1:].split("/")
+        if len(segments) > settings.max_path_segments:
+            return f"path_depth: {len(segments)} segments"
+        if ";" in path or "(" in path:
+            session = _SESSION_IN_PATH.search(path)
+            if session and not self._is_own_session(url, session):
+                return f"session: {_short(session[0])}"
+        return _loop(segments, settings)
 
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._young: dict[str, _Tally] = {}
-        self._old: dict[str, _Tally] = {}
-
-    def of(self, prefix: str) -> _Tally:
-        tally = self._young.get(prefix)
-        if tally is None:
-            if len(self._young) >= self._capacity:
-                self._old, self._young = self._young, {}
-            tally = self._young[prefix] = self._old.pop(prefix, None) or _Tally(prefix)
-        return tally
-
-
-class _Distinct:
-    """Up to a limit of distinct members for each key; bounded by members, in two generations."""
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._size = 0
-        self._young: dict[str, set[int]] = {}
-        self._old: dict[str, set[int]] = {}
-
-    def admit(self, key: str, member: str, limit: int) -> bool:
-        """Return whether the member is one of the first `limit` of its key."""
-        members = self._young.get(key)
-        if members is None:
-            if self._size >= self._capacity:
-                self._old, self._young, self._size = self._young, {}, 0
-            members = self._young[key] = self._old.pop(key, None) or set()
-            self._size += len(members) + 1
-        identity = hash(member)
-        if identity not in members:
-            if len(members) >= limit:
-                return False
-            members.add(identity)
-            self._size += 1
-        return True
+    def _is_own_session(self, url: str, session: re.Match[str]) -> bool:
+        value = session[session.lastindex or 0]
+        return self._places.admit("session", host_of(url), value, self._settings.max_sessions_per_host)
 
 
 def looks_like_soft_404(title: str, text_length: int, status: int) -> bool:
     """Whether a page answers with a success but says by its title that there is nothing here.
 
-    Only short pages (`text_length` in characters) whose title, or a part of it between dashes and bars, is
-    nothing but such a message: an article about the error 404 is none.
+    Only short pages (`text_length` in characters) whose title, or a part of it between dashes or bars, is such a
+    message and nothing else: an article about the error 404 is none.
     """
     if not 200 <= status < 300 or text_length > _MAX_SOFT_404_CHARS:
         return False
-    parts = _TITLE_PARTS.split(title[:_MAX_TITLE_CHARS].lower())
-    return any(_NOTHING_HERE.fullmatch(part.strip(" .!…\t\n")) for part in parts)
+    for part in _TITLE_PARTS.split(title[:_MAX_TITLE_CHARS].lower()):
+        words = _WORDS.findall(part)
+        message = " ".join(word for word in words if not _FILLER.fullmatch(word))
+        if _NOTHING_HERE.fullmatch(message) or (not message and "404" in words):
+            return True
+    return False
+
+
+class _Places:
+    """Places by prefix. Two generations bound them: when the young one is full, it becomes the old one."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._filled = 0
+        self._young: dict[str, _Place] = {}
+        self._old: dict[str, _Place] = {}
+
+    def get(self, prefix: str) -> _Place | None:
+        place = self._young.get(prefix)
+        if place is None and prefix in self._old:
+            place = self.put(self._old.pop(prefix))
+            if place.section is not None and self.get(place.section.prefix) is not place.section:
+                self.put(place.section)
+        return place
+
+    def put(self, place: _Place) -> _Place:
+        self.grow(1 + len(place.members))
+        self._young[place.prefix] = place
+        return place
+
+    def grow(self, size: int = 1) -> None:
+        """Note what was added: a place, or a member of one."""
+        self._filled += size
+        if self._filled > self._capacity:
+            self._old, self._young, self._filled = self._young, {}, size
+
+    def admit(self, trap: str, key: str, member: str, limit: int) -> bool:
+        """Return whether the member is one of the first `limit` of its key."""
+        # With a space, which no URL has: not the prefix of a place for URLs.
+        prefix = f"{trap} {key}"
+        place = self.get(prefix) or self.put(_Place(trap, prefix, limit))
+        identity = hash(member)
+        if identity not in place.members:
+            if len(place.members) >= limit:
+                return False
+            place.members[identity] = (False, False)
+            self.grow()
+        return True
+
+
+def _enter(place: _Place) -> str:
+    """Count a URL in a place and its section, or say which of them has no room."""
+    section = place.section
+    if place.count >= place.room:
+        return _full(place)
+    if section is not None:
+        if section.count >= section.room:
+            return _full(section)
+        section.count += 1
+    place.count += 1
+    return ""
+
+
+def _full(place: _Place) -> str:
+    return f"{place.trap}: more than {place.room:,} in {_short(place.prefix)}"
+
+
+def _folder(url: str) -> str:
+    """Return what the page of a URL without query stands in; `/a/b/` is a page of `/a/`."""
+    cut = url.rfind("/", _AUTHORITY, -1) + 1
+    return url[:cut] if cut else url
 
 
 def _loop(segments: list[str], settings: TrapSettings) -> str:
     """Name the segments that are repeated too often. Numbers may repeat: they are dates and coordinates."""
+    repeats = settings.max_segment_repeats
+    if len(segments) - len(set(segments)) < min(repeats, settings.max_segment_occurrences):
+        return ""
     for segment in segments:
         if segments.count(segment) > settings.max_segment_occurrences and not segment.isdigit():
             return f"path_loop: /{_short(segment)} {segments.count(segment)} times"
-    for period in range(1, len(segments) // (settings.max_segment_repeats + 1) + 1):
+    for period in range(1, len(segments) // (repeats + 1) + 1):
         run = 0
         for index in range(period, len(segments)):
             run = run + 1 if segments[index] == segments[index - period] else 0
-            if run >= period * settings.max_segment_repeats:
-                cycle = segments[index - period + 1 : index + 1]
-                if not all(segment.isdigit() for segment in cycle):
-                    return f"path_loop: /{_short('/'.join(cycle))} {settings.max_segment_repeats + 1} times in a row"
-    return ""
-
-
-def _folder(authority: str, path: str) -> str:
-    """Return what a page stands in; `/a/b/` is a page of `/a/`."""
-    return authority + path[: path.rfind("/", 0, -1) + 1]
-
-
-def _section(authority: str, path: str) -> str:
-    """Return authority and first segment; empty for what stands in the root."""
-    slash = path.find("/", 1)
-    return authority + path[:slash] if 0 < slash < len(path) - 1 else ""
-
-
-def _calendar(authority: str, path: str, query: str) -> str:
-    """Return what all dates of the URL's calendar have in common; empty if it is no page of a date."""
-    if query and _DATED_QUERY.search(query):
-        # No canonical URL has a space: these are not the prefixes that queries and folders are counted by.
-        return f"{authority}{path} ?date"
-    if path[-1].isdigit() or path[-2:-1].isdigit():
-        dated = _DATED_PATH.search(path, max(len(path) - _DATED_PATH_CHARS, 0))
-        if dated:
-            return f"{authority}{path[: dated.start()]} /date"
+            cycle = "/".join(segments[index - period + 1 : index + 1])
+            if run >= period * repeats and not cycle.replace("/", "").isdigit():
+                return f"path_loop: /{_short(cycle)} {repeats + 1} times in a row"
     return ""
 
 
@@ -338,39 +360,35 @@ def _short(text: str) -> str:
     return text if len(text) <= 60 else text[:60] + "…"
 
 
-_SESSION_ID = r"([0-9a-z_.,!-]{6,256})"
-_SESSION_NAMES = frozenset(
-    "aspsessionid cfid cftoken jsessionid oscsid phpsessid s sess session sessionid session_id sessid sid zenid".split()
-)
+#: The shortest http URL is `http://h/`: no slash of the path can come before this index.
+_AUTHORITY = 8
+_SURE = "aspsessionid|cfid|cftoken|jsessionid|oscsid|phpsessid|sessionid|session_id|sessid|zenid"
+#: Names that mean other things as well: a session only with what can hardly be anything else.
+_LIKELY = "s|sess|session|sid"
+_SESSION_NAMES = frozenset(f"{_SURE}|{_LIKELY}".split("|"))
 _SESSION_IN_QUERY = re.compile(
-    r"(?:^|&)(?:"
-    rf"(?:aspsessionid|cfid|cftoken|jsessionid|oscsid|phpsessid|sessionid|session_id|sessid|zenid)={_SESSION_ID}"
-    # Names that mean other things as well: only with what cannot be anything else.
-    r"|(?:s|sess|session|sid)=([0-9a-f]{24,128})(?=&|$))"
+    rf"(?i)(?<![^&])(?:(?:{_SURE})=([^&]{{6,256}})|(?:{_LIKELY})=([0-9a-f]{{24,128}})(?![^&]))"
 )
-_SESSION_IN_PATH = re.compile(
-    rf";(?:jsessionid|phpsessid|sessionid|sid)={_SESSION_ID}|/\((?:[a-z]\([0-9a-z]+\))*s\(([0-9a-z]{{16,64}})\)"
-)
+#: Also ASP.NET's `/(S(…))/`.
+_SESSION_IN_PATH = re.compile(rf"(?i);(?:{_SURE}|session|sid)=([^;/]{{6,256}})|/\(s\((\w{{16,64}})\)\)")
+_CALENDAR_NAMES = frozenset(["cal", "date", "day", "month", "week"])
 _YEAR, _MONTH, _DAY = r"[12]\d{3,4}", r"(?:0?[1-9]|1[0-2])", r"(?:0?[1-9]|[12]\d|3[01])"
+_DATED_VALUE = re.compile(rf"={_YEAR}-{_MONTH}(?:-{_DAY})?(?![^&])")
 _DATED_PATH = re.compile(rf"/{_YEAR}[/-]{_MONTH}(?:[/-]{_DAY})?/?$")
 _DATED_PATH_CHARS = len("/12345/12/12/")
-_DATED_QUERY = re.compile(
-    rf"(?:^|&)(?:(?:cal|date|day|month|week|year|yr|mon)=|[^=&]*={_YEAR}-{_MONTH}(?:-{_DAY})?(?:&|$))",
-    re.IGNORECASE,
-)
 
 _MAX_SOFT_404_CHARS = 5000
 _MAX_TITLE_CHARS = 300
-_TITLE_PARTS = re.compile(r"\s[-–—|·•:»«]+\s|[|–—·•»«:]")
+_TITLE_PARTS = re.compile(r"\s-+\s|[|:\u2013\u2014\u00b7\u2022\u00ab\u00bb]")
+_WORDS = re.compile(r"\w+")
+_FILLER = re.compile(
+    "404|a|be|error|erreur|fehler|oops|page|requested|seite|sorry|the|this|url|p[aá]gina|страница"
+)
+#: What such titles say, without the fillers.
 _NOTHING_HERE = re.compile(
-    r"(?:oops|sorry|hoppla|desol[ée])?[,.! ]*(?:"
-    r"(?:http )?(?:error|fehler|erreur|errore|fout|ошибка)? ?\(?404\)?(?: error| page)?(?:[,.: -]*(?:page |file )?not found)?"
-    r"|(?:the |this |your )?(?:requested )?(?:page|file|url|document|content|resource|article|product|item)?"
-    r" ?(?:(?:you (?:requested|are looking for|were looking for) )?(?:was |is |could |can ?)?not (?:be )?found"
-    r"|does(?: not|n['’]t) exist|(?:is )?no longer available)"
-    r"|(?:die )?seite (?:wurde )?nicht gefunden|page (?:introuvable|non trouv[ée]e)|p[áa]gina n(?:o|ão) encontrada"
-    r"|pagina non trovata|pagina niet gevonden|sidan (?:hittades inte|kunde inte hittas)|siden (?:blev )?ikke (?:fundet|funnet)"
-    r"|nie znaleziono strony|strona nie (?:istnieje|została znaleziona)|str[áa]nka nenalezena|sayfa bulunamadı"
-    r"|страница не найдена|(?:お探しの)?ページが?見つかりません(?:でした)?|页面不存在|(?:页面)?找不到(?:页面)?|페이지를 찾을 수 없습니다"
-    r")"
+    "(?:(?:file|content|document|article|product) )?(?:you (?:are|were) looking for )?(?:(?:was|is|could|can) )?not found"
+    "|cannot found|(?:does not|doesn t) exist|is no longer available"
+    "|(?:die )?(?:wurde )?nicht gefunden|introuvable|non trouvée|n(?:o|ão) encontrad[ao]|non trovata|niet gevonden"
+    "|sidan hittades inte|siden blev ikke fundet|strona nie istnieje|nie znaleziono strony|stránka nenalezena|не найдена"
+    "|ページが見つかりません|页面不存在|找不到页面|페이지를 찾을 수 없습니다"
 )
