@@ -288,14 +288,28 @@ def test_suspect_pages_shrink_the_room_beside_them_and_others_restore_it() -> No
     assert guard.refusal(f"{HOST}/a/new", 1) == ""
 
 
-def test_a_place_where_every_page_is_suspect_keeps_the_least_room() -> None:
+def test_a_place_where_every_page_is_suspect_keeps_the_least_room_and_can_recover() -> None:
     guard = TrapGuard(TrapSettings(min_urls=10))
-    for number in range(500):
-        url = f"{HOST}/list?x={number}"
-        if not guard.refusal(url, 1):
-            guard.suspect(url)
-    assert guard.refusal(f"{HOST}/list?x=new", 1).startswith("queries: more than")
-    assert admitted(guard, (f"{HOST}/list?y={number}" for number in range(500))) == 0
+    first = f"{HOST}/list?x=first"
+    assert guard.refusal(first, 1) == ""
+    for _ in range(1000):
+        guard.suspect(first)
+    assert admitted(guard, (f"{HOST}/list?x={number}" for number in range(500))) == 9
+    for _ in range(100):
+        guard.trust(first)
+    assert admitted(guard, (f"{HOST}/list?y={number}" for number in range(500))) == 500
+
+
+def test_a_date_that_was_refused_takes_no_room_in_its_calendar() -> None:
+    guard = TrapGuard(TrapSettings(min_urls=5, max_dates_per_path=10))
+    days = calendar_of_queries(200)
+    assert admitted(guard, days[:5]) == 5
+    for _ in range(100):
+        guard.suspect(days[0])
+    assert admitted(guard, days[5:]) == 0
+    for _ in range(100):
+        guard.trust(days[0])
+    assert admitted(guard, days[5:]) == 5
 
 
 def test_suspect_queries_do_not_take_room_from_pages() -> None:
@@ -334,6 +348,16 @@ def test_memory_is_bounded_and_what_is_in_use_is_not_forgotten() -> None:
     assert len(guard._young) + len(guard._old) <= 200
     places = [*guard._places._young.values(), *guard._places._old.values()]
     assert sum(1 + len(place.members) for place in places) <= 200
+
+
+def test_a_section_is_not_forgotten_while_one_of_its_folders_is_in_use() -> None:
+    guard = TrapGuard(TrapSettings(remembered_prefixes=100, max_urls_per_section=300))
+    for number in range(300):
+        assert guard.refusal(f"{HOST}/busy/folder/{number}", 1) == ""
+        guard.refusal(f"https://h{number}.other{number}.com/", 1)
+    assert (
+        guard.refusal(f"{HOST}/busy/another/page", 1) == "folder: more than 300 in https://x.example/busy *"
+    )
 
 
 def test_the_same_urls_in_the_same_order_are_judged_the_same_way() -> None:
