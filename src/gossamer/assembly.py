@@ -35,7 +35,7 @@ from gossamer.frontier.job_folder import JobFolder
 from gossamer.frontier.memory_scheduler import MemoryScheduler
 from gossamer.frontier.sqlite_ledger import SqliteLedger
 from gossamer.frontier.sqlite_reader import SqliteReader
-from gossamer.model.outcome import RobotsFile
+from gossamer.model.outcome import RobotsFile, State
 from gossamer.model.url import UrlPolicy
 from gossamer.observe.logs import JsonLog
 from gossamer.observe.report import build_report, encode_report
@@ -315,22 +315,30 @@ async def _open_outputs(spec: JobSpec, ledger: SqliteLedger, failpoint: Failpoin
 
 
 async def _revive(ledger: SqliteLedger, settings: Settings) -> None:
-    """Queue again what a resume or a raised limit makes possible."""
+    """Queue again what a resume, a raised limit or a changed mind makes possible."""
     limits = settings.limits
-    await ledger.revive("state = 1 AND reason IN ('robots_unreachable', 'wait_too_long')")
     pages = (await ledger.totals()).get("records", 0)
+    possible: list[tuple[State, str, str, list[object]]] = [
+        (State.HELD, "robots_unreachable", "", []),
+        (State.HELD, "wait_too_long", "", []),
+    ]
     if limits.max_pages is None or limits.max_pages > pages:
-        await ledger.revive("state = 1 AND reason = 'page_limit'")
+        possible.append((State.HELD, "page_limit", "", []))
     if limits.max_pages_per_host is None:
-        await ledger.revive("state = 1 AND reason = 'host_limit'")
+        possible.append((State.HELD, "host_limit", "", []))
     else:
-        below = "host IN (SELECT id FROM hosts WHERE pages < ?)"
-        await ledger.revive(f"state = 1 AND reason = 'host_limit' AND {below}", [limits.max_pages_per_host])
+        below = " AND host IN (SELECT id FROM hosts WHERE pages < ?)"
+        possible.append((State.HELD, "host_limit", below, [limits.max_pages_per_host]))
     if settings.fetch.allow_private:
-        await ledger.revive("state = 6 AND reason = 'private_address'")
+        possible.append((State.REFUSED, "private_address", "", []))
     if not settings.politeness.robots:
-        await ledger.revive("state = 6 AND reason = 'robots'")
-    if limits.depth is None:
-        await ledger.revive("state = 6 AND reason = 'depth'")
-    else:
-        await ledger.revive("state = 6 AND reason = 'depth' AND depth <= ?", [limits.depth])
+        possible.append((State.REFUSED, "robots", "", []))
+    if not settings.traps.traps:
+        possible.append((State.REFUSED, "trap", "", []))
+    near = " AND depth <= ?" if limits.depth is not None else ""
+    possible.append((State.REFUSED, "depth", near, [limits.depth] if near else []))
+    counts = await ledger.counts()
+    for state, reason, condition, parameters in possible:
+        # Reviving reads the whole table: only where the counts say that there is something.
+        if counts[state, reason]:
+            await ledger.revive(f"state = ? AND reason = ?{condition}", [int(state), reason, *parameters])

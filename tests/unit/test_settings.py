@@ -58,7 +58,9 @@ def test_every_bound_has_its_unit_in_its_name() -> None:
         "_redirects",
         "_per_second",
     )
-    counts = (*units, "_probes", "_crashes", "_per_page", "_per_host")
+    others = "probes crashes per_page per_host per_path per_folder per_section per_domain per_halving segments repeats"
+    others += " occurrences parameters labels depth prefixes"
+    counts = (*units, *(f"_{name}" for name in others.split()))
     short_words = {
         "depth",
         "delay",

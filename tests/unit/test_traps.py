@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gossamer.config.settings import TrapSettings
 from gossamer.errors import InvalidUrl
 from gossamer.model.url import canonicalise
-from gossamer.policy.traps import TRAPS, TrapGuard, TrapSettings, looks_like_soft_404
+from gossamer.policy.traps import TRAPS, TrapGuard, looks_like_soft_404
 
 HOST = "https://x.example"
 
@@ -275,7 +276,7 @@ def test_a_url_counts_once_and_passes_again_when_its_folder_is_full() -> None:
 
 
 def test_suspect_pages_shrink_the_room_beside_them_and_others_restore_it() -> None:
-    settings = TrapSettings(max_urls_per_folder=1000, min_urls=10, suspects_per_halving=2)
+    settings = TrapSettings(max_urls_per_folder=1000, min_suspect_urls=10, suspects_per_halving=2)
     guard = TrapGuard(settings)
     urls = [f"{HOST}/a/{number}" for number in range(600)]
     assert admitted(guard, urls) == 600
@@ -289,7 +290,7 @@ def test_suspect_pages_shrink_the_room_beside_them_and_others_restore_it() -> No
 
 
 def test_a_place_where_every_page_is_suspect_keeps_the_least_room_and_can_recover() -> None:
-    guard = TrapGuard(TrapSettings(min_urls=10))
+    guard = TrapGuard(TrapSettings(min_suspect_urls=10))
     first = f"{HOST}/list?x=first"
     assert guard.refusal(first, 1) == ""
     for _ in range(1000):
@@ -301,7 +302,7 @@ def test_a_place_where_every_page_is_suspect_keeps_the_least_room_and_can_recove
 
 
 def test_a_date_that_was_refused_takes_no_room_in_its_calendar() -> None:
-    guard = TrapGuard(TrapSettings(min_urls=5, max_dates_per_path=10))
+    guard = TrapGuard(TrapSettings(min_suspect_urls=5, max_dates_per_path=10))
     days = calendar_of_queries(200)
     assert admitted(guard, days[:5]) == 5
     for _ in range(100):
@@ -313,7 +314,7 @@ def test_a_date_that_was_refused_takes_no_room_in_its_calendar() -> None:
 
 
 def test_suspect_queries_do_not_take_room_from_pages() -> None:
-    guard = TrapGuard(TrapSettings(min_urls=1))
+    guard = TrapGuard(TrapSettings(min_suspect_urls=1))
     for number in range(200):
         guard.refusal(f"{HOST}/a/list?x={number}", 1)
         guard.suspect(f"{HOST}/a/list?x={number}")

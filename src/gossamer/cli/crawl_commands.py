@@ -16,7 +16,7 @@ from gossamer.cli.job_lookup import find_job
 from gossamer.cli.options import GroupedCommand, setting_options
 from gossamer.config.job_file import JobSpec, Mode
 
-_SECTIONS = ("scope", "limits", "politeness", "fetch", "record", "engine", "frontier")
+_SECTIONS = ("scope", "traps", "limits", "politeness", "fetch", "record", "engine", "frontier")
 
 
 _SEED_OPTIONS = [

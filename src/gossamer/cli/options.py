@@ -11,6 +11,7 @@ from gossamer.config.settings import Setting, every_setting
 
 _TITLES = {
     "scope": "Scope",
+    "traps": "Traps",
     "limits": "Limits",
     "politeness": "Politeness",
     "fetch": "Fetching",

@@ -129,6 +129,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 _SECTIONS: dict[str, type[Any]] = {
     "scope": sections.ScopeSettings,
+    "traps": sections.TrapSettings,
     "limits": sections.LimitSettings,
     "politeness": sections.PolitenessSettings,
     "fetch": sections.FetchSettings,
@@ -157,5 +158,8 @@ _AT_LEAST_ONE = frozenset(
         "robots_probes",
         "max_url_bytes",
         "max_links_per_page",
+        "suspects_per_halving",
+        "remembered_urls",
+        "remembered_prefixes",
     )
 )

@@ -60,6 +60,44 @@ class ScopeSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class TrapSettings:
+    """From when on URLs look like a place without end. Counts are those of a run and of a worker process."""
+
+    traps: bool = option(True, "refuse URLs of endless calendars, loops, sessions and the like")
+    max_path_bytes: int = option(1024, "longest path", advanced=True)
+    max_path_segments: int = option(25, "segments of a path at most", advanced=True)
+    max_segment_repeats: int = option(
+        2, "how often the same segments may stand in a row, as in /a/b/a/b", advanced=True
+    )
+    max_segment_occurrences: int = option(4, "how often one segment may stand in a path", advanced=True)
+    max_link_depth: int = option(
+        1000, "links away from a seed at most, whatever the depth limit", advanced=True
+    )
+    max_calendar_depth: int = option(366, "links away from a seed at most for pages of dates", advanced=True)
+    max_dates_per_path: int = option(3000, "pages of dates under one path", advanced=True)
+    max_sessions_per_host: int = option(
+        1, "session ids in URLs; the first is taken for the crawler's own", advanced=True
+    )
+    max_query_bytes: int = option(2048, "longest query", advanced=True)
+    max_parameters: int = option(20, "parameters of a query at most", advanced=True)
+    max_parameter_sets_per_path: int = option(100, "choices of parameters for one path", advanced=True)
+    max_queries_per_path: int = option(20_000, "queries of one path", advanced=True)
+    max_urls_per_folder: int = option(50_000, "URLs in one folder", advanced=True)
+    max_urls_per_section: int = option(500_000, "URLs below the first segment of a path", advanced=True)
+    min_suspect_urls: int = option(
+        200, "URLs left to a folder, path or section of nothing but suspect pages", advanced=True
+    )
+    suspects_per_halving: int = option(
+        4, "suspect pages, more than others, that halve what is left", advanced=True
+    )
+    max_host_labels: int = option(10, "labels of a host name at most", advanced=True)
+    max_label_occurrences: int = option(2, "how often one label may stand in a host name", advanced=True)
+    max_hosts_per_domain: int = option(1000, "hosts of one registrable domain", advanced=True)
+    remembered_urls: int = option(50_000, "URLs that count once however often they are found", advanced=True)
+    remembered_prefixes: int = option(20_000, "prefixes whose counts are kept", advanced=True)
+
+
+@dataclass(frozen=True, slots=True)
 class LimitSettings:
     """When to stop."""
 
@@ -178,6 +216,7 @@ class Settings:
     """Everything a job runs by."""
 
     scope: ScopeSettings = field(default_factory=ScopeSettings)
+    traps: TrapSettings = field(default_factory=TrapSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
     politeness: PolitenessSettings = field(default_factory=PolitenessSettings)
     fetch: FetchSettings = field(default_factory=FetchSettings)

@@ -19,6 +19,28 @@ class SettingWords(TypedDict, total=False):
     prefer: str | Sequence[str]
     max_links_per_page: int
     max_url_bytes: int | str
+    traps: bool
+    max_path_bytes: int | str
+    max_path_segments: int
+    max_segment_repeats: int
+    max_segment_occurrences: int
+    max_link_depth: int
+    max_calendar_depth: int
+    max_dates_per_path: int
+    max_sessions_per_host: int
+    max_query_bytes: int | str
+    max_parameters: int
+    max_parameter_sets_per_path: int
+    max_queries_per_path: int
+    max_urls_per_folder: int
+    max_urls_per_section: int
+    min_suspect_urls: int
+    suspects_per_halving: int
+    max_host_labels: int
+    max_label_occurrences: int
+    max_hosts_per_domain: int
+    remembered_urls: int
+    remembered_prefixes: int
     depth: int | None
     max_pages: int | None
     max_pages_per_host: int | None

@@ -12,6 +12,7 @@ from gossamer.model.page import Link
 from gossamer.model.request import Request, Source
 from gossamer.policy.priority import priority_of
 from gossamer.policy.scope import Globs, Scope
+from gossamer.policy.traps import TrapGuard
 
 _FAR = 1 << 40
 
@@ -46,6 +47,7 @@ class Discoverer:
         self._seen = seen
         self._max_depth = settings.limits.depth
         self._prefer = Globs(settings.scope.prefer)
+        self._traps = TrapGuard(settings.traps) if settings.traps.traps else None
         self._outside: set[int] = set()
 
     def learn(self, found: Iterable[Found]) -> None:
@@ -84,8 +86,13 @@ class Discoverer:
             return None
         priority = priority_of(link.url, depth, Source.LINK, self._prefer)
         discovered = Request(link.url, link.fingerprint, link.host, depth, priority, request.url)
-        too_deep = self._max_depth is not None and depth > self._max_depth
-        return Found(discovered, "depth" if too_deep else "")
+        if self._max_depth is not None and depth > self._max_depth:
+            return Found(discovered, "depth")
+        return self._unless_trapped(discovered)
+
+    def _unless_trapped(self, request: Request) -> Found:
+        trap = self._traps.refusal(request.url, request.depth) if self._traps is not None else ""
+        return Found(request, "trap", trap) if trap else Found(request)
 
     def redirect(self, request: Request, target: Link) -> tuple[Found, str]:
         """Return the target of a redirect at the same depth, and the root that joins the scope, if any.
@@ -108,8 +115,11 @@ class Discoverer:
             Source.REDIRECT,
             redirected_from=(*request.redirected_from, request.url),
         )
-        root = self._scope.root_of(target.url, target.host) if from_seed and not refusal else ""
-        return Found(discovered, refusal), root
+        if refusal:
+            return Found(discovered, refusal), ""
+        if from_seed:
+            return Found(discovered), self._scope.root_of(target.url, target.host)
+        return self._unless_trapped(discovered), ""
 
     def hop(self, request: Request, target: Link) -> Request:
         """Return the same input, to be continued at the target of its redirect (`scrape`)."""

@@ -185,6 +185,7 @@ class UrlTable:
                     request.url,
                     int(state),
                     found.refusal,
+                    found.detail[:_MAX_DETAIL] or None,
                     request.priority,
                     request.depth,
                     parent,
@@ -197,8 +198,8 @@ class UrlTable:
             if not found.refusal:
                 live.append(Known(request, seq))
         self._db.executemany(
-            "INSERT INTO urls(seq, fp, host, url, state, reason, priority, depth, parent, source, request)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO urls(seq, fp, host, url, state, reason, detail, priority, depth, parent, source, request)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             rows,
         )
         return live

@@ -37,6 +37,7 @@ REASONS: dict[str, str] = {
     "scope": "outside the scope of the job",
     "excluded": "matches --exclude, or matches none of --include",
     "depth": "further from the seeds than --depth allows; a higher --depth revives it",
+    "trap": "it looks like a place without end: a calendar, a loop, a session (see `explain`); --no-traps allows it",
     "private_address": "the name leads to a private address; --allow-private permits it",
     "bad_redirect": "a redirect without a usable http or https target",
     "redirect_loop": "its redirects lead in a circle",
@@ -106,6 +107,8 @@ class Found(msgspec.Struct, frozen=True, gc=False):
 
     request: Request
     refusal: str = ""
+    #: What exactly it was refused for, for people.
+    detail: str = ""
 
 
 class Fetch(msgspec.Struct, frozen=True, gc=False):

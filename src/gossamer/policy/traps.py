@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from gossamer.config.settings import TrapSettings
 from gossamer.model.url import host_of
 from gossamer.policy.public_suffix import is_ip_address, registrable_domain
 
@@ -26,40 +27,6 @@ TRAPS: dict[str, str] = {
     "folder": "too many URLs in one folder",
     "hosts": "too many hosts of one domain, or a host name that repeats itself",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class TrapSettings:
-    """From when on a shape is a trap. Counts are those of a run."""
-
-    max_path_bytes: int = 1024
-    max_path_segments: int = 25
-    #: How often the same segments may stand in a row (`/a/b/a/b`), and one segment anywhere.
-    max_segment_repeats: int = 2
-    max_segment_occurrences: int = 4
-    max_link_depth: int = 1000
-    #: Pages of dates: how far from the seeds, and how many under one path. A year of days, a life of months.
-    max_calendar_depth: int = 366
-    max_dates_per_path: int = 3000
-    #: The first session is taken for the crawler's own: some sites give no page without.
-    max_sessions_per_host: int = 1
-    max_query_bytes: int = 2048
-    max_parameters: int = 20
-    max_parameter_sets_per_path: int = 100
-    max_queries_per_path: int = 20_000
-    max_urls_per_folder: int = 50_000
-    #: A section is all that is below the first segment of the path.
-    max_urls_per_section: int = 500_000
-    #: What is left of these three where all pages are suspect.
-    min_urls: int = 200
-    #: The room is halved whenever there are this many more suspect pages than others.
-    suspects_per_halving: int = 4
-    max_host_labels: int = 10
-    max_label_occurrences: int = 2
-    max_hosts_per_domain: int = 1000
-    #: URLs that count once however often they are found, and prefixes whose counts are kept, at least.
-    remembered_urls: int = 50_000
-    remembered_prefixes: int = 20_000
 
 
 @dataclass(slots=True)
@@ -131,7 +98,7 @@ class TrapGuard:
             if one is not None:
                 one.suspicion = min(max(one.suspicion + change, 0), self._most_suspicion)
                 halved = one.limit >> one.suspicion // settings.suspects_per_halving
-                one.room = min(one.limit, max(halved, settings.min_urls))
+                one.room = min(one.limit, max(halved, settings.min_suspect_urls))
 
     # -- one URL ---------------------------------------------------------------------------------------
 
