@@ -69,6 +69,9 @@ class Discoverer:
             known = young.get(fingerprint)
             if known is None:
                 known = old.get(fingerprint, _FAR)
+                if known <= depth:
+                    # What is still linked to outlives its generation: menus are on every page.
+                    young[fingerprint] = known
             if known <= depth or fingerprint in outside or not link.follow:
                 continue
             item = self._judge(link, request, depth)
