@@ -19,7 +19,7 @@ from bench.server import serve
 def server_cpu() -> float:
     """CPU seconds nginx has used so far: it takes its share of the same cores."""
     servers = [process for process in psutil.Process().children(recursive=True) if process.name() == "nginx"]
-    return sum(times.user + times.system for times in (server.cpu_times() for server in servers))
+    return float(sum(times.user + times.system for times in (server.cpu_times() for server in servers)))
 
 
 @dataclass(frozen=True, slots=True)
