@@ -11,12 +11,14 @@ from typing import NamedTuple
 import msgspec
 
 from gossamer.frontier.sqlite_fingerprints import CHUNK, FingerprintIndex, chunks
+from gossamer.frontier.sqlite_rows import known_from, packed_extras
 from gossamer.model.outcome import Crashed, Deferred, Found, Hop, Retry, Settled, State, Visit
-from gossamer.model.request import Known, Request, Source
+from gossamer.model.request import Known, Request
 
 _QUEUED = int(State.QUEUED)
 _MAX_DETAIL = 500
 _MAX_CACHED_HOSTS = 50_000
+_ROWS_AT_ONCE = 20_000
 
 _READ = """
     SELECT u.seq, u.fp, u.url, u.priority, u.depth, p.url, u.source, u.attempt, u.tries, u.crashes, u.not_before,
@@ -43,24 +45,6 @@ _LIVE_HOSTS = """
     )
     SELECT live.id, hosts.host FROM live JOIN hosts ON hosts.id = live.id
 """
-
-
-class _Extras(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What few requests have: everything of a Request that has no column. Most rows store none."""
-
-    method: str = "GET"
-    body: bytes = b""
-    headers: tuple[tuple[str, str], ...] = ()
-    route: str = ""
-    fetcher: str = "http"
-    metadata: dict[str, str] = {}
-    redirected_from: tuple[str, ...] = ()
-    hop: str = ""
-
-
-_NO_EXTRAS = _Extras()
-_encode = msgspec.msgpack.Encoder().encode
-_decode_extras = msgspec.msgpack.Decoder(_Extras).decode
 
 
 class _Row(NamedTuple):
@@ -190,7 +174,7 @@ class UrlTable:
                     request.depth,
                     parent,
                     request.source,
-                    _extras(request),
+                    packed_extras(request),
                 )
             )
             self._index.add(request.fingerprint, seq)
@@ -225,13 +209,13 @@ class UrlTable:
         """Queue a URL once more that its own chain of redirects led back to, now with the cookies set."""
         self._db.execute(
             "UPDATE urls SET state = 0, reason = '', request = ?, attempt = attempt + 1, tries = 0, visit = visit + 1 WHERE seq = ?",
-            (_extras(request), row.seq),
+            (packed_extras(request), row.seq),
         )
         self._move((row.state, row.reason), (_QUEUED, ""))
         return self._read(row.seq, request.host)
 
     def _read(self, seq: int, host: str) -> Known:
-        return _known(host, *self._db.execute(f"{_READ} WHERE u.seq = ?", (seq,)).fetchone())
+        return known_from(host, *self._db.execute(f"{_READ} WHERE u.seq = ?", (seq,)).fetchone())
 
     # -- settling --------------------------------------------------------------------------------------
 
@@ -277,7 +261,7 @@ class UrlTable:
             case Hop(request):
                 again = changed(tries=0, not_before=0.0, request=request)
                 note = f"goes on at {request.metadata.get('robots_at') or request.target}"
-                move = (self._host_id(request.host), _extras(request), row.seq)
+                move = (self._host_id(request.host), packed_extras(request), row.seq)
                 self._db.execute("UPDATE urls SET host = ?, request = ? WHERE seq = ?", move)
             case Crashed(alone):
                 again = changed(crashes=max(known.crashes, 1) + alone)
@@ -291,10 +275,15 @@ class UrlTable:
     def hold(self, reason: str, host: str) -> int:
         """Move queued URLs to held."""
         where, parameters = ("AND host = ?", [self._host_id(host)]) if host else ("", [])
-        held = self._db.execute(
-            f"UPDATE urls SET state = 1, reason = ?, attempt = attempt + 1 WHERE state = 0 {where}",  # noqa: S608 - constants
-            [reason, *parameters],
-        ).rowcount
+        change = "UPDATE urls SET state = 1, reason = ?, attempt = attempt + 1 WHERE seq = ?"
+        held = 0
+        # Piece by piece: one statement over millions of rows would keep a list of them all in memory.
+        while seqs := self._db.execute(
+            f"SELECT seq FROM urls WHERE state = 0 {where} LIMIT {_ROWS_AT_ONCE}",  # noqa: S608 - constants
+            parameters,
+        ).fetchall():
+            self._db.executemany(change, [(reason, seq) for (seq,) in seqs])
+            held += len(seqs)
         self._move((_QUEUED, ""), (int(State.HELD), reason), held)
         return held
 
@@ -312,16 +301,22 @@ class UrlTable:
 
     def revive(self, condition: str, parameters: Sequence[object]) -> int:
         """Queue URLs again that match a condition (of our own making) and are not live."""
-        where = f"state NOT IN (0, 2, 3) AND ({condition})"
-        counts = f"SELECT state, reason, count(*) FROM urls WHERE {where} GROUP BY state, reason"  # noqa: S608
-        groups = self._db.execute(counts, parameters).fetchall()
-        for state, reason, n in groups:
-            self._move((state, reason), (_QUEUED, ""), n)
-        self._db.execute(
-            f"UPDATE urls SET state = 0, reason = '', not_before = 0, crashes = 0, tries = 0, attempt = attempt + 1 WHERE {where}",  # noqa: S608
-            parameters,
+        select = f"""
+            SELECT seq, state, reason FROM urls
+            WHERE state NOT IN (0, 2, 3) AND ({condition}) AND seq > ? ORDER BY seq LIMIT {_ROWS_AT_ONCE}
+        """  # noqa: S608
+        change = (
+            "UPDATE urls SET state = 0, reason = '', not_before = 0, crashes = 0, tries = 0, attempt = attempt + 1"
+            " WHERE seq = ?"
         )
-        return sum(n for _, _, n in groups)
+        revived, last = 0, 0
+        while rows := self._db.execute(select, [*parameters, last]).fetchall():
+            last = rows[-1][0]
+            self._db.executemany(change, [(seq,) for seq, _, _ in rows])
+            for _, state, reason in rows:
+                self._move((state, reason), (_QUEUED, ""))
+            revived += len(rows)
+        return revived
 
     # -- reading ---------------------------------------------------------------------------------------
 
@@ -333,7 +328,7 @@ class UrlTable:
         rows = self._db.execute(_TAKE.format(due="<="), (row[0], now, limit)).fetchall()
         if len(rows) < limit:
             rows += self._db.execute(_TAKE.format(due=">"), (row[0], now, limit - len(rows))).fetchall()
-        return [_known(host, *fields) for fields in rows]
+        return [known_from(host, *fields) for fields in rows]
 
     def live_hosts(self, after: int, limit: int) -> tuple[list[str], int]:
         """Return hosts with live URLs by skipping through the index of live URLs: it cannot miss one."""
@@ -344,56 +339,3 @@ class UrlTable:
 def _rank(found: Found) -> tuple[bool, int, int]:
     """Order findings of one URL: queued before refused, then nearer to the seeds, then by priority."""
     return bool(found.refusal), found.request.depth, found.request.priority
-
-
-def _extras(request: Request) -> bytes | None:
-    extras = _Extras(
-        request.method,
-        request.body,
-        request.headers,
-        request.route,
-        request.fetcher,
-        request.metadata,
-        request.redirected_from,
-        request.hop,
-    )
-    return None if extras == _NO_EXTRAS else _encode(extras)
-
-
-def _known(
-    host: str,
-    seq: int,
-    fp: int,
-    url: str,
-    priority: int,
-    depth: int,
-    parent: str | None,
-    source: str,
-    attempt: int,
-    tries: int,
-    crashes: int,
-    not_before: float,
-    packed: bytes | None,
-    etag: str | None,
-    last_modified: str | None,
-    visit: int,
-) -> Known:
-    extras = _decode_extras(packed) if packed else _NO_EXTRAS
-    request = Request(
-        url,
-        fp,
-        host,
-        depth,
-        priority,
-        parent or "",
-        Source(source),
-        extras.method,
-        extras.body,
-        extras.headers,
-        extras.route,
-        extras.fetcher,
-        extras.metadata,
-        extras.redirected_from,
-        extras.hop,
-    )
-    return Known(request, seq, attempt, tries, crashes, not_before, etag or "", last_modified or "", visit)
