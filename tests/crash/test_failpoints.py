@@ -27,14 +27,13 @@ PAGES = 60
 #: Each boundary with a later pass to be killed at; the first one comes before that, in the same job.
 LATER = {
     "add": 3,
-    "revive": 3,
     "cursor": 3,
     "commit": 4,
     "settle": 4,
     "sink": 5,
 }
 PARTS = {
-    **dict.fromkeys(("add", "revive", "cursor", "commit"), ("before", "written", "done")),
+    **dict.fromkeys(("add", "cursor", "commit"), ("before", "written", "done")),
     "settle": ("before", "after"),
     "sink": ("before", "torn", "written", "synced"),
 }
@@ -88,6 +87,18 @@ def test_killed_at_the_end_of_a_limited_run_a_job_goes_on_when_the_limit_is_rais
     assert set(crawl.site.page_hits().values()) == {1}
 
 
+@pytest.mark.parametrize("part", ["before", "written", "done"])
+def test_killed_while_urls_are_revived_a_job_goes_on(web: SyntheticWeb, tmp_path: Path, part: str) -> None:
+    crawl = crawl_of(GeneratedSite(web, PAGES), tmp_path)
+    crawl.with_flags("-n", "20").finish()
+    assert crawl.run(f"revive:{part}@1").returncode == KILLED
+    check_readable(crawl)
+    check_ledger(crawl)
+    crawl.finish()
+    check_complete(crawl)
+    assert set(crawl.site.page_hits().values()) == {1}
+
+
 #: More URLs than the ledger keeps in memory before it merges their fingerprints into its index.
 BULK = 55_000
 
@@ -134,4 +145,4 @@ def test_every_boundary_of_the_product_is_among_those_tested() -> None:
     fixed = set(re.findall(r'_failpoint\("([a-z]+:[a-z]+)"\)', text))
     transactions = set(re.findall(r'_transaction\("([a-z]+)"\)', text))
     assert fixed <= {boundary for boundary, _ in BOUNDARIES}
-    assert transactions <= {*LATER, *LIMITS, "merge"}
+    assert transactions <= {*LATER, *LIMITS, "merge", "revive"}

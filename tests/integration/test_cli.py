@@ -58,7 +58,7 @@ def test_the_help_of_every_command_fits_a_terminal_and_says_what_it_does(rig: Cr
 def test_help_groups_the_flags_and_keeps_the_ones_for_tuning_back(rig: CrawlRig) -> None:
     shown = rig.run("crawl", "--help").out
     titles = re.findall(r"^(\w+):$", shown, re.MULTILINE)
-    assert titles == ["Job", "Scope", "Limits", "Politeness", "Fetching", "Records", "Speed"]
+    assert titles == ["Job", "Scope", "Traps", "Limits", "Politeness", "Fetching", "Records", "Speed"]
     assert "--lease-seconds" not in shown
     assert "--help-all" in shown
 
@@ -344,7 +344,7 @@ def test_several_outputs_are_written_side_by_side(web: SyntheticWeb, rig: CrawlR
 def test_the_demo_crawls_its_site_and_its_hints_work_as_typed(rig: CrawlRig) -> None:
     ended = rig.spawn("demo", "--progress", "none")
     assert (ended.code, ended.out) == (0, "")
-    for word in ("robots_unreachable", "redirect_loop", "http_404", "224 records"):
+    for word in ("robots_unreachable", "redirect_loop", "http_404", "trap", "221 records"):
         assert word in ended.err
     typed = [
         shlex.split(hint) for hint in re.findall(r"gossamer ((?:urls|explain|report) demo .*)", ended.err)
