@@ -55,7 +55,7 @@ def test_a_forbidden_url_is_answered_with_the_line_that_forbids_it(web: Syntheti
     assert lines[4].startswith("rate        2 requests in 60 s")
     assert lines[5] == "sitemap     https://example.org/sitemap.xml"
     assert lines[6] == f"robots.txt  {web.url('rules', '/robots.txt')}: status 200"
-    assert lines[7].endswith("0 s ago; used for 24 h 00 min 00 s")
+    assert lines[7].endswith("0 s ago; used for 1 d 0 h")
 
 
 def test_only_robots_txt_is_fetched(web: SyntheticWeb, rig: CrawlRig) -> None:

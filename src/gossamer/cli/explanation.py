@@ -6,11 +6,12 @@ import shlex
 from collections.abc import Iterator
 
 from gossamer.cli.job_lookup import JobSettings
-from gossamer.cli.terminal import bytes_text, count_text, escape
+from gossamer.cli.terminal import escape
 from gossamer.frontier.sqlite_reader import Explanation, FetchRow, UrlRow
 from gossamer.model.outcome import State
 from gossamer.model.url import host_of
 from gossamer.observe.report import instant_text, reason_text
+from gossamer.observe.wording import bytes_text, counted
 from gossamer.policy.scope import Scope
 
 _SHOWN_PARENTS = 20
@@ -76,22 +77,20 @@ def _origin(explained: Explanation) -> Iterator[str]:
     if row.source == "seed":
         yield sentence
         return
-    yield f"{sentence}, {count_text(row.depth, 'step')} from a seed{':' if chain else '.'}"
+    yield f"{sentence}, {counted(row.depth, 'step')} from a seed{':' if chain else '.'}"
     if len(chain) > _SHOWN_PARENTS:
-        yield f"  … {count_text(len(chain) - _SHOWN_PARENTS, 'page')} between a seed and these:"
+        yield f"  … {counted(len(chain) - _SHOWN_PARENTS, 'page')} between a seed and these:"
     for step in (*reversed(chain[:_SHOWN_PARENTS]), row) if chain else ():
         yield f"  {escape(step.source):<8}  {escape(step.url)}"
 
 
 def _attempts(explained: Explanation) -> Iterator[str]:
     row, fetches = explained.row, explained.fetches
-    crashes = (
-        f" A worker died {count_text(row.crashes, 'time')} while it held this URL." if row.crashes else ""
-    )
+    crashes = f" A worker died {counted(row.crashes, 'time')} while it held this URL." if row.crashes else ""
     if not fetches:
         yield f"No request went out for it.{crashes}"
         return
-    yield f"{count_text(len(fetches), 'request')} went out for it:{crashes}"
+    yield f"{counted(len(fetches), 'request')} went out for it:{crashes}"
     yield from map(_fetch, fetches)
 
 

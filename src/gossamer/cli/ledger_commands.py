@@ -17,20 +17,14 @@ import msgspec
 from gossamer.cli.explanation import explain_lines, why_unknown
 from gossamer.cli.job_lookup import NamedJob, find_job, job_is_locked, list_jobs, read_settings
 from gossamer.cli.receipt import show_report
-from gossamer.cli.terminal import (
-    Table,
-    bytes_text,
-    count_text,
-    escape,
-    escape_json,
-    write_lines,
-)
+from gossamer.cli.terminal import Table, escape, escape_json, write_lines
 from gossamer.errors import LedgerFailed, UsageError
 from gossamer.frontier.sqlite_ledger import SqliteLedger
 from gossamer.frontier.sqlite_reader import SqliteReader, UrlRow
 from gossamer.model.outcome import REASONS, State
 from gossamer.model.url import canonicalise, host_of
 from gossamer.observe.report import build_report, encode_report, instant_text, reason_text
+from gossamer.observe.wording import bytes_text, counted
 
 _PACE_SECONDS = 60.0
 _MAX_ROOTS = 100_000
@@ -319,7 +313,7 @@ def retry(
     verb = "is" if revived == 1 else "are"
     write_lines(
         [
-            f"{count_text(revived, 'URL')} {verb} queued again.",
+            f"{counted(revived, 'URL')} {verb} queued again.",
             escape(f"`gossamer resume {name}`, or the same `gossamer crawl --job {name} …`, continues."),
         ]
     )

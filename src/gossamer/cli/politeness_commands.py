@@ -18,7 +18,7 @@ from msgspec.structs import replace as replace_struct
 from gossamer.assembly import build_worker, spec_of, steady_clock, url_policy, user_agent
 from gossamer.cli.job_lookup import NamedJob, find_job
 from gossamer.cli.options import GroupedCommand, given, setting_options
-from gossamer.cli.terminal import Table, count_text, duration_text, escape, escape_json, write_lines
+from gossamer.cli.terminal import Table, escape, escape_json, write_lines
 from gossamer.config.load import load_settings
 from gossamer.config.settings import PolitenessSettings, Settings
 from gossamer.errors import NothingFetched, ThresholdCrossed, UsageError
@@ -29,6 +29,7 @@ from gossamer.model.request import Known, Lease, Request, Source
 from gossamer.model.url import origin_of
 from gossamer.observe.audit import Audit, Auditor, AuditTerms, Unrecorded, Violation, encode_audit
 from gossamer.observe.report import instant_text
+from gossamer.observe.wording import counted, duration_text
 from gossamer.policy import politeness
 from gossamer.policy import robots as rules
 from gossamer.policy.scope import Scope
@@ -105,11 +106,11 @@ def _violation_line(violation: Violation) -> str:
 
 
 def _audit_lines(result: Audit) -> Iterator[str]:
-    verdict = "polite" if result.polite else f"NOT polite, {count_text(result.violation_count, 'violation')}"
+    verdict = "polite" if result.polite else f"NOT polite, {counted(result.violation_count, 'violation')}"
     yield f"job         {escape(result.job)}: {verdict}"
     yield (
-        f"checked     {count_text(result.requests, 'request')} to {count_text(result.groups, 'host')}:"
-        f" {count_text(result.pages, 'page')}, {result.robots_files:,} for robots.txt"
+        f"checked     {counted(result.requests, 'request')} to {counted(result.groups, 'host')}:"
+        f" {counted(result.pages, 'page')}, {result.robots_files:,} for robots.txt"
     )
     if result.robots_checked:
         age = duration_text(result.oldest_robots_seconds)
@@ -122,12 +123,12 @@ def _audit_lines(result: Audit) -> Iterator[str]:
 def _unrecorded_text(missing: Unrecorded) -> str:
     causes = []
     if missing.runs:
-        causes.append(f"{count_text(missing.runs, 'run')} may have ended with requests under way")
+        causes.append(f"{counted(missing.runs, 'run')} may have ended with requests under way")
     if missing.crashes:
-        causes.append(f"{count_text(missing.crashes, 'visit')} ended with a worker process")
+        causes.append(f"{counted(missing.crashes, 'visit')} ended with a worker process")
     if not causes:
         return "none"
-    return f"at most {count_text(missing.visits_at_most, 'visit')}: {' and '.join(causes)}"
+    return f"at most {counted(missing.visits_at_most, 'visit')}: {' and '.join(causes)}"
 
 
 # -- robots --------------------------------------------------------------------------------------------
@@ -280,7 +281,7 @@ def _answer_lines(answer: RobotsAnswer) -> Iterator[str]:
     yield f"delay       {answer.delay:g} s between requests{asked}"
     if answer.request_rate is not None:
         rate = answer.request_rate
-        yield f"rate        {count_text(rate.requests, 'request')} in {rate.seconds:,} s is asked for; the delay above is kept"
+        yield f"rate        {counted(rate.requests, 'request')} in {rate.seconds:,} s is asked for; the delay above is kept"
     for sitemap in answer.sitemaps:
         yield f"sitemap     {escape(sitemap)}"
     moved = f", redirected to {escape(answer.redirected_to)}" if answer.redirected_to else ""

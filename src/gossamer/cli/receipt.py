@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gossamer.cli.terminal import Table, bytes_text, count_text, duration_text, escape, write_lines
+from gossamer.cli.terminal import Table, escape, write_lines
 from gossamer.observe.report import Report
+from gossamer.observe.wording import bytes_text, counted, duration_text
 
 _NUMBERS = frozenset(
     {"URLs", "pages", "failed", "forbidden", "mean ms", "longest ms", "requests", "records", "size", "behind"}
@@ -40,13 +41,13 @@ def show_report(report: Report) -> None:
 
 def _report_lines(report: Report) -> Iterator[str]:
     yield f"job       {escape(report.job)}: {'complete' if report.complete else 'not complete'}"
-    yield f"URLs      {report.urls:,} on {count_text(report.host_count, 'host')}"
+    yield f"URLs      {report.urls:,} on {counted(report.host_count, 'host')}"
     yield f"pages     {report.pages:,}"
     yield f"requests  {report.requests:,}, {bytes_text(report.wire_bytes)} received"
     if report.first_request:
         yield f"time      {report.first_request} to {report.last_answer} ({duration_text(report.seconds)})"
     robots = report.robots
     yield (
-        f"robots    {count_text(robots.files, 'file')} read, {count_text(robots.forbidden, 'URL')} refused,"
+        f"robots    {counted(robots.files, 'file')} read, {counted(robots.forbidden, 'URL')} refused,"
         f" {robots.unreachable:,} held"
     )

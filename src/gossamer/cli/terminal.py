@@ -85,27 +85,3 @@ class Table:
             # Text, not str: rich would read "[b]" in a URL as markup.
             table.add_row(*[Text(escape(cell)) for cell in row])
         return table
-
-
-def count_text(number: int, one: str, many: str = "") -> str:
-    """Return a number with its noun: `1 URL`, `1,200 URLs`."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
-def bytes_text(number: int) -> str:
-    """Return a number of bytes in the unit that suits it."""
-    size = float(number)
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{number} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
-
-
-def duration_text(seconds: float) -> str:
-    """Return a duration to the second, as in `2 h 05 min 07 s`."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes:02d} min {rest:02d} s"
-    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
