@@ -29,10 +29,10 @@ from gossamer.model.wire import (
     RobotsWanted,
     Started,
     ToChild,
-    WireReport,
     Work,
     decode_to_child,
     frame,
+    wire_report,
 )
 from gossamer.policy.cookies import CookieJar
 
@@ -134,23 +134,10 @@ class Child:
 
     def reported(self, lease: Lease, report: Report) -> None:
         """Pass a finished visit on, and keep what it found until its commit."""
-        visit, pause = report.visit, report.pause
+        visit = report.visit
         if visit.found:
             self._found[lease.token] = visit.found
-        wire = WireReport(
-            lease.token,
-            visit.outcome,
-            visit.record,
-            visit.found,
-            visit.fetches,
-            visit.robots,
-            visit.root,
-            pause.started_at,
-            pause.delay,
-            pause.until,
-            pause.failed,
-        )
-        self.link.send(frame(Reported([wire])))
+        self.link.send(frame(Reported([wire_report(lease.token, visit, report.pause)])))
 
     def crashed(self, leases: Sequence[Lease], *, alone: bool) -> None:
         """Cannot happen: the crew of a child is the child itself."""

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from gossamer.model.outcome import Batch, Committed, Cursor, Found, GroupState, RobotsFile
+from gossamer.model.outcome import Batch, Committed, Cursor, Found, GroupState, Pause, RobotsFile
 from gossamer.model.page import Facts
 from gossamer.model.request import Known, Lease
 from gossamer.model.response import FetchFailure, Response
@@ -113,19 +113,6 @@ class Ledger(Protocol):
     async def close(self) -> None:
         """Finish what is being written and let go of the ledger."""
         ...
-
-
-class Pause(msgspec.Struct, frozen=True):
-    """What a finished fetch means for its politeness group."""
-
-    #: When the first byte went out; 0.0 if none did, and then no start counts.
-    started_at: float = 0.0
-    #: The group's delay from now on; None leaves it.
-    delay: float | None = None
-    #: The group rests until this instant (Retry-After, back-off).
-    until: float = 0.0
-    #: Whether the group failed (counts up) or answered (resets the count); None leaves it.
-    failed: bool | None = None
 
 
 class Refill(msgspec.Struct, frozen=True):

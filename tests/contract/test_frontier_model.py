@@ -20,10 +20,21 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gossamer.contracts import Pause, Refill
+from gossamer.contracts import Refill
 from gossamer.frontier.memory_scheduler import MemoryScheduler
 from gossamer.frontier.sqlite_ledger import SqliteLedger
-from gossamer.model.outcome import Batch, Crashed, Deferred, Found, Outcome, Retry, Settled, State, Visit
+from gossamer.model.outcome import (
+    Batch,
+    Crashed,
+    Deferred,
+    Found,
+    Outcome,
+    Pause,
+    Retry,
+    Settled,
+    State,
+    Visit,
+)
 from gossamer.model.request import Known, Lease
 from gossamer.testing.frontier_cases import FETCHED, REDIRECTED, batch, found, visit
 from gossamer.testing.frontier_rig import Rig, memory_scheduler

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.contracts import Pause, Refill
-from gossamer.model.outcome import Committed, Crashed, Outcome, Retry
+from gossamer.contracts import Refill
+from gossamer.model.outcome import Committed, Crashed, Outcome, Pause, Retry
 from gossamer.model.request import Known, Lease
 from gossamer.testing.frontier_cases import FETCHED, NOW, batch, found, names_of, url_of, visit
 from gossamer.testing.frontier_rig import Rig, interleavings, memory_scheduler, rig

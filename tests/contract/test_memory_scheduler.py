@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from gossamer.contracts import Pause
 from gossamer.frontier.memory_scheduler import MemoryScheduler
+from gossamer.model.outcome import Pause
 from gossamer.testing.frontier_cases import NOW, info, known
 from gossamer.testing.frontier_rig import memory_scheduler
 from gossamer.testing.scheduler_contract import Bench, Plan, SchedulerContract

@@ -166,3 +166,16 @@ def explain(
     db: sqlite3.Connection, question: str, parameters: tuple[object, ...] | dict[str, object]
 ) -> list[str]:
     return [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {question}", parameters)]
+
+
+def test_reading_the_ledger_of_an_older_gossamer_upgrades_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "l.sqlite"
+    with monkeypatch.context() as older:
+        older.setattr(sqlite_schema, "VERSION", 1)
+        with ledger(path) as db:
+            assert version_of(db) == 1
+    with closing(connect_readonly(path)) as db:
+        assert version_of(db) == VERSION
+        assert db.execute("SELECT count(*) FROM cookies").fetchone() == (0,)

@@ -16,11 +16,10 @@ from gossamer.contracts import (
     HostInfo,
     Ledger,
     Outlook,
-    Pause,
     Scheduler,
     no_failpoint,
 )
-from gossamer.model.outcome import Batch, Committed, Cursor, Found, Visit
+from gossamer.model.outcome import Batch, Committed, Cursor, Found, Pause, Visit
 from gossamer.model.request import Known, Lease
 
 _REFILLS_AT_ONCE = 32

@@ -16,7 +16,7 @@ from typing import cast
 
 import xxhash
 
-from gossamer.contracts import Clock, Pause
+from gossamer.contracts import Clock
 from gossamer.engine.committer import Done
 from gossamer.engine.crew import Desk
 from gossamer.engine.report import Report
@@ -303,16 +303,13 @@ class ProcessCrew:
         if lease is None or self._desk is None:
             return
         child.unlearnt.add(wire.token)
-        visit = Visit(
-            lease.known, wire.outcome, wire.record, wire.found, wire.fetches, wire.robots, wire.root
-        )
+        visit = wire.visit(lease.known)
         if visit.robots or any(fetch.kind == "robots" for fetch in visit.fetches):
             self._pass_robots_on(visit)
         if not visit.settles:
             self._holders.pop(wire.token, None)
             child.unlearnt.discard(wire.token)
-        pause = Pause(wire.started_at, wire.delay, wire.until, wire.failed)
-        self._desk.reported(lease, Report(visit, pause))
+        self._desk.reported(lease, Report(visit, wire.pause))
 
     async def _send_robots(self, child: _Child, origin: str) -> None:
         """Answer from the ledger. What it does not have, one child fetches and the others wait for."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gossamer.contracts import Pause
-from gossamer.model.outcome import Fetch, Settled, Visit
+from gossamer.model.outcome import Fetch, Pause, Settled, Visit
 from gossamer.model.request import Lease
 from gossamer.model.response import FetchFailure, Response
 

@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from gossamer.config.settings import Settings
-from gossamer.contracts import Clock, Fetcher, Pause, RobotsCache, Ruling, Unknown, Unreachable
+from gossamer.contracts import Clock, Fetcher, RobotsCache, Ruling, Unknown, Unreachable
 from gossamer.engine.report import NO_PAUSE, Report, fetches_of, settled
 from gossamer.errors import InvalidUrl
-from gossamer.model.outcome import Deferred, Hop, Settled, State, Visit
+from gossamer.model.outcome import Deferred, Hop, Pause, Settled, State, Visit
 from gossamer.model.request import Lease, Request
 from gossamer.model.response import FetchFailure, FetchProblem, Response
 from gossamer.model.url import canonicalise, host_of, origin_of

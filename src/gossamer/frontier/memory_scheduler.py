@@ -14,9 +14,9 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 
 from gossamer.config.settings import FrontierSettings, PolitenessSettings
-from gossamer.contracts import Clock, HostInfo, Outlook, Pause, Refill, Stall
+from gossamer.contracts import Clock, HostInfo, Outlook, Refill, Stall
 from gossamer.frontier.window import Group, Window, rotated
-from gossamer.model.outcome import GroupState
+from gossamer.model.outcome import GroupState, Pause
 from gossamer.model.request import Known, Lease
 
 

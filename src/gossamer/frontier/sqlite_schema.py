@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -102,6 +102,20 @@ MIGRATIONS = (
         output TEXT PRIMARY KEY, position INTEGER NOT NULL, "offset" INTEGER NOT NULL, records INTEGER NOT NULL
     ) WITHOUT ROWID;
     """,
+    """
+    -- Cookies, as the jar writes them.
+    CREATE TABLE cookies(key TEXT PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID;
+
+    -- Since when a robots.txt could not be fetched.
+    CREATE TABLE robots_failures(origin TEXT PRIMARY KEY, since REAL NOT NULL) WITHOUT ROWID;
+
+    -- The page that first had a content, by its exact hash; and by each of the four 16-bit blocks of its simhash:
+    -- hashes that differ in three bits at most have a block in common.
+    CREATE TABLE contents(hash INTEGER PRIMARY KEY, url TEXT NOT NULL);
+    CREATE TABLE near_contents(
+        block INTEGER NOT NULL, simhash INTEGER NOT NULL, url TEXT NOT NULL, PRIMARY KEY(block, simhash)
+    ) WITHOUT ROWID;
+    """,
 )
 
 VERSION = len(MIGRATIONS)
@@ -126,9 +140,13 @@ def connect_readonly(path: Path) -> sqlite3.Connection:
     wal = path.with_name(path.name + "-wal")
     # Without a WAL nobody writes it; then SQLite need not make one, which a read-only folder would not let it.
     mode = "mode=ro" if wal.exists() or os.access(path.parent, os.W_OK) else "mode=ro&immutable=1"
+    uri = f"{path.resolve().as_uri()}?{mode}"
     with explained(path):
-        db = sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True, isolation_level=None)
+        db = sqlite3.connect(uri, uri=True, isolation_level=None)
         with _closed_on_failure(db):
+            if 0 < _version(db) < VERSION and _upgrade(path):
+                db.close()
+                db = sqlite3.connect(uri, uri=True, isolation_level=None)
             db.execute("PRAGMA query_only=ON")
             version = _version(db)
             if version == 0:
@@ -136,8 +154,19 @@ def connect_readonly(path: Path) -> sqlite3.Connection:
                     f"{path} is empty: its job was stopped before it began; run its command again"
                 )
             if version != VERSION:
-                raise LedgerFailed(f"{path} has ledger version {version}, this Gossamer reads {VERSION}")
+                raise LedgerFailed(
+                    f"{path} has ledger version {version}, this Gossamer reads {VERSION}: resume its job to upgrade it"
+                )
         return db
+
+
+def _upgrade(path: Path) -> bool:
+    """Bring the ledger of an older Gossamer up to date before it is read; False where it cannot be written."""
+    if not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
+        return False
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        _migrate(db, path)
+    return True
 
 
 @contextmanager
@@ -183,5 +212,22 @@ def _migrate(db: sqlite3.Connection, path: Path) -> None:
         raise LedgerFailed(
             f"{path} was made by a newer Gossamer (ledger version {version}, known: {VERSION})"
         )
-    for number in range(version, VERSION):
-        db.executescript(f"BEGIN IMMEDIATE;{MIGRATIONS[number]};PRAGMA user_version={number + 1};COMMIT;")
+    while version < VERSION:
+        db.execute("BEGIN IMMEDIATE")
+        # Somebody else may have come first.
+        version = _version(db)
+        for statement in _statements(MIGRATIONS[version]) if version < VERSION else ():
+            db.execute(statement)
+        version = min(version + 1, VERSION)
+        db.execute(f"PRAGMA user_version={version}")
+        db.execute("COMMIT")
+
+
+def _statements(script: str) -> Iterator[str]:
+    """Cut a script into its statements: `executescript` would commit the transaction it runs in."""
+    statement = ""
+    for part in script.split(";"):
+        statement += part + ";"
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""

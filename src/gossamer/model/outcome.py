@@ -139,6 +139,23 @@ class RobotsFile(msgspec.Struct, frozen=True, gc=False):
     version: int
 
 
+class StoredCookie(msgspec.Struct, frozen=True, gc=False):
+    """A cookie as the ledger keeps it: by a key that a later cookie of the same place has too."""
+
+    key: str
+    #: As the cookie jar wrote it; empty removes the cookie.
+    data: bytes
+
+
+class Content(msgspec.Struct, frozen=True, gc=False):
+    """What of a page decides whether another says the same."""
+
+    #: 64 bits of the hash of its body.
+    exact: int
+    #: The simhash of its text, or None where it was not computed.
+    near: int | None = None
+
+
 class Visit(msgspec.Struct, frozen=True, gc=False):
     """Everything one lease produced, ready to be committed."""
 
@@ -151,11 +168,30 @@ class Visit(msgspec.Struct, frozen=True, gc=False):
     robots: tuple[RobotsFile, ...] = ()
     #: A URL whose scope root joins the job: the target of a seed's redirect.
     root: str = ""
+    #: Cookies that were set, changed or removed, for the next run to begin with.
+    cookies: tuple[StoredCookie, ...] = ()
+    #: Hashes of what the page holds, where the job asks for them: see `Content`.
+    content: Content | None = None
+    #: Lines for the job's log that no outcome tells of.
+    notes: tuple[str, ...] = ()
 
     @property
     def settles(self) -> bool:
         """Whether the lease is spent; a deferred one is already back in its window."""
         return not isinstance(self.outcome, Deferred)
+
+
+class Pause(msgspec.Struct, frozen=True, gc=False):
+    """What a finished fetch means for its politeness group."""
+
+    #: When the first byte went out; 0.0 if none did, and then no start counts.
+    started_at: float = 0.0
+    #: The group's delay from now on; None leaves it.
+    delay: float | None = None
+    #: The group rests until this instant (Retry-After, back-off).
+    until: float = 0.0
+    #: Whether the group failed (counts up) or answered (resets the count); None leaves it.
+    failed: bool | None = None
 
 
 class GroupState(msgspec.Struct, frozen=True, gc=False):

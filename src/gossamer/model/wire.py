@@ -6,8 +6,21 @@ import struct
 
 import msgspec
 
-from gossamer.model.outcome import Crashed, Deferred, Fetch, Found, Hop, Retry, RobotsFile, Settled
-from gossamer.model.request import Lease
+from gossamer.model.outcome import (
+    Content,
+    Crashed,
+    Deferred,
+    Fetch,
+    Found,
+    Hop,
+    Pause,
+    Retry,
+    RobotsFile,
+    Settled,
+    StoredCookie,
+    Visit,
+)
+from gossamer.model.request import Known, Lease
 
 _LENGTH = struct.Struct("<I")
 HEADER_BYTES = _LENGTH.size
@@ -25,11 +38,42 @@ class WireReport(msgspec.Struct, frozen=True, array_like=True):
     fetches: tuple[Fetch, ...]
     robots: tuple[RobotsFile, ...]
     root: str
-    #: The pause, field by field (see `contracts.Pause`).
-    started_at: float
-    delay: float | None
-    until: float
-    failed: bool | None
+    cookies: tuple[StoredCookie, ...]
+    content: Content | None
+    notes: tuple[str, ...]
+    pause: Pause
+
+    def visit(self, known: Known) -> Visit:
+        """Return the visit as the worker made it, with the parent's copy of the request."""
+        return Visit(
+            known,
+            self.outcome,
+            self.record,
+            self.found,
+            self.fetches,
+            self.robots,
+            self.root,
+            self.cookies,
+            self.content,
+            self.notes,
+        )
+
+
+def wire_report(token: int, visit: Visit, pause: Pause) -> WireReport:
+    """Return what of a finished visit the parent does not have."""
+    return WireReport(
+        token,
+        visit.outcome,
+        visit.record,
+        visit.found,
+        visit.fetches,
+        visit.robots,
+        visit.root,
+        visit.cookies,
+        visit.content,
+        visit.notes,
+        pause,
+    )
 
 
 class Work(msgspec.Struct, frozen=True, tag="work"):

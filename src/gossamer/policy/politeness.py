@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gossamer.config.settings import PolitenessSettings
-from gossamer.contracts import Pause
+from gossamer.model.outcome import Pause
 from gossamer.model.response import FetchFailure, FetchProblem, Response
 from gossamer.policy.retry_after import parse_retry_after
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import msgspec
 
-from gossamer.contracts import Failpoint, Ledger, Pause, Scheduler, no_failpoint
+from gossamer.contracts import Failpoint, Ledger, Scheduler, no_failpoint
 from gossamer.frontier.memory_scheduler import MemoryScheduler
 from gossamer.frontier.sqlite_ledger import SqliteLedger
-from gossamer.model.outcome import Committed, Found, Visit
+from gossamer.model.outcome import Committed, Found, Pause, Visit
 from gossamer.model.request import Known, Lease
 from gossamer.testing.frontier_cases import FETCHED, batch, found, visit
 from gossamer.testing.scheduler_contract import Plan

@@ -15,8 +15,8 @@ import msgspec
 import pytest
 
 from gossamer.config.settings import FrontierSettings, PolitenessSettings
-from gossamer.contracts import HostInfo, Pause, Scheduler
-from gossamer.model.outcome import GroupState
+from gossamer.contracts import HostInfo, Scheduler
+from gossamer.model.outcome import GroupState, Pause
 from gossamer.model.request import Known, Lease
 from gossamer.testing.clock import FakeClock
 from gossamer.testing.frontier_cases import NOW, info, known, names_of
