@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.policy.robots import ALLOW_ALL, DISALLOW_ALL, Decision, RequestRate, RobotsRules, parse
+from gossamer.policy.robots import ALLOW_ALL, DISALLOW_ALL, Decision, RobotsRules, parse
+from gossamer.policy.robots_pace import Ignored, RequestRate
 
 SITE = "http://foo.bar"
 
@@ -270,6 +271,55 @@ def test_the_slowest_of_several_request_rates_holds() -> None:
     assert rules_of("User-agent: *\nRequest-rate: 1/5\nRequest-rate: 1/9\nRequest-rate: 9/9").request_rate(
         "x"
     ) == (1, 9)
+
+
+def test_the_delay_keeps_both_crawl_delay_and_request_rate() -> None:
+    both = "User-agent: *\nCrawl-delay: {}\nRequest-rate: {}\n"
+    assert rules_of(both.format(5, "1/7")).delay("x") == 7.0
+    assert rules_of(both.format(5, "10/7")).delay("x") == 5.0
+    assert rules_of(both.format(0, "3/1m")).delay("x") == 20.0
+    assert rules_of("User-agent: *\nRequest-rate: 4/1\n").delay("x") == 0.25
+    assert rules_of("User-agent: *\nCrawl-delay: 2\n").delay("x") == 2.0
+    assert rules_of(both.format(5, "1/7").replace("*", "other")).delay("x") is None
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("Crawl-delay: 86400.5", "it is longer than 86,400 s"),
+        ("Crawl-delay: inf", "it is longer than 86,400 s"),
+        ("Crawl-delay: -1", "it is negative"),
+        ("Crawl-delay: -inf", "it is negative"),
+        ("Crawl-delay: nan", "it is not a number"),
+        ("Crawl-delay: 5 seconds", "it is not a number"),
+        ("Crawl-delay:", "it is not a number"),
+        ("Request-rate: 1/999999999h", "it is longer than 86,400 s"),
+        ("Request-rate: 1/99999999999999999999", "it is longer than 86,400 s"),
+        ("Request-rate: 0/5", "it is not a rate such as 1/10"),
+        ("Request-rate: -1/5", "it is not a rate such as 1/10"),
+        ("Request-rate: 1", "it is not a rate such as 1/10"),
+    ],
+)
+def test_a_pace_nobody_can_mean_is_kept_as_ignored_and_spoils_no_other(line: str, why: str) -> None:
+    rules = rules_of(f"User-agent: *\nCrawl-delay: 2\n{line}\nRequest-rate: 1/3\n")
+    directive, _, value = line.partition(":")
+    assert rules.pace("x").ignored == (Ignored(3, directive, value.strip(), why),)
+    assert (rules.crawl_delay("x"), rules.request_rate("x")) == (2.0, (1, 3))
+
+
+def test_what_is_absurd_is_a_choice_and_what_is_just_within_it_holds() -> None:
+    text = b"User-agent: *\nCrawl-delay: 100\n"
+    assert parse(text, absurd_seconds=100.0).delay("x") == 100.0
+    assert parse(text, absurd_seconds=99.0).delay("x") is None
+    assert rules_of("User-agent: *\nCrawl-delay: 86400\n").delay("x") == 86_400.0
+
+
+def test_what_is_ignored_is_that_agents_own_and_bounded() -> None:
+    bad = "Crawl-delay: " + "9" * 1000 + "\n"
+    rules = rules_of("User-agent: a\n" + bad * 1000 + "Disallow: /\nUser-agent: b\nDisallow: /\n")
+    assert rules.pace("b").ignored == ()
+    assert len(rules.pace("a").ignored) == 20
+    assert rules.pace("a").ignored[0].value == "9" * 40 + "…"
 
 
 # --- properties

@@ -33,6 +33,7 @@ def may(text: str, path: str, agent: str = "FooBot") -> bool:
         ("allow: /x/page.\ndisallow: /*.html", "/x/y.html", False),
         ("allow: /$\ndisallow: /", "/", True),
         ("allow: /$\ndisallow: /", "/page", False),
+        ("allow: /aa\nallow: /a\ndisallow: /*aaaaaa", "/aaaaaaaa", False),
     ],
 )
 def test_the_longest_rule_wins_and_allow_wins_a_tie(lines: str, path: str, expected: bool) -> None:
@@ -160,17 +161,20 @@ def reference(rules: list[tuple[bool, str]], path: str) -> bool:
 PATTERNS = st.text(alphabet="/ab*$", max_size=8).map("/".__add__) | st.text(alphabet="/ab*$", max_size=5)
 
 
+@pytest.mark.parametrize("crowd", [0, 32], ids=["by characters", "in turn"])
 @given(
-    st.lists(st.tuples(st.booleans(), PATTERNS), max_size=12),
-    st.lists(st.text(alphabet="/ab$", max_size=12).map("/".__add__), min_size=1, max_size=5),
+    rules=st.lists(st.tuples(st.booleans(), PATTERNS), max_size=12),
+    paths=st.lists(st.text(alphabet="/ab$", max_size=12).map("/".__add__), min_size=1, max_size=5),
 )
 def test_the_index_decides_as_a_search_through_all_rules_does(
-    rules: list[tuple[bool, str]], paths: list[str]
+    crowd: int, rules: list[tuple[bool, str]], paths: list[str]
 ) -> None:
     lines = [f"{'allow' if allow else 'disallow'}: {pattern}" for allow, pattern in rules]
     parsed = rules_of("\n".join(["user-agent: *", *lines]))
-    for path in paths:
-        assert parsed.allowed("x", SITE + path) is reference(rules, path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(robots, "_CROWD", crowd)
+        for path in paths:
+            assert parsed.allowed("x", SITE + path) is reference(rules, path)
 
 
 class CountingPath(str):
@@ -188,3 +192,44 @@ def test_a_pattern_of_many_wildcards_searches_once_for_each_and_never_goes_back(
     path = CountingPath("/" + "a" * 4000)
     assert not rule.matches(path)
     assert path.searches == 500
+
+
+class CountingKeys(list[str]):
+    """The prefixes of a rule set, counting how often one is looked at."""
+
+    looks = 0
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN204 - as list has it
+        self.looks += 1
+        return super().__getitem__(index)
+
+
+def test_of_a_thousand_rules_a_check_looks_at_a_few() -> None:
+    lines = [f"disallow: /section-{number:04}/private/" for number in range(1000)]
+    rules = rules_of("\n".join(["user-agent: *", *lines]))
+    ruleset = rules._compile("x")
+    ruleset._keys = CountingKeys(ruleset._keys)
+    assert not rules.allowed("x", SITE + "/section-0500/private/a.html")
+    assert rules.allowed("x", SITE + "/section-0500/public/a.html")
+    assert ruleset._keys.looks <= 2 * 12
+
+
+def test_of_a_thousand_rules_with_wildcards_a_check_tries_those_that_share_their_rarest_characters() -> None:
+    lines = [f"disallow: /*/part-{number:04}/*.html$" for number in range(1000)]
+    rules = rules_of("\n".join(["user-agent: *", *lines]))
+    (crowd,) = rules._compile("x")._crowds.values()
+    assert not rules.allowed("x", SITE + "/a/part-0500/b.html")
+    assert rules.allowed("x", SITE + "/a/part-0500/b.htm")
+    assert len(crowd.candidates("/a/part-0500/b.html")) <= 30
+    assert crowd.candidates("/shop/item.html") == []
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["/" + "*a" * 8000 + "*b", "/" + "a*" * 8000 + "b$", "/" + "*" * 16_000 + "b$", "/*" + "a" * 8000 + "*b"],
+    ids=["stars and letters", "anchored", "stars alone", "a long part"],
+)
+def test_a_pattern_that_would_never_finish_by_trying_every_way_is_decided_at_once(pattern: str) -> None:
+    path = "/" + "a" * 4000
+    assert may(f"user-agent: *\ndisallow: {pattern}\n", path)
+    assert may("user-agent: *\n" + f"disallow: {pattern}\n" * 30, path)

@@ -7,14 +7,16 @@ the characters themselves; reserved characters and their escapes (`/` and `%2F`)
 
 from __future__ import annotations
 
-import math
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TypeAlias
 
 import msgspec
+
+from gossamer.policy.robots_pace import ABSURD_SECONDS, Pace, PaceReader, RequestRate
 
 #: RFC 9309 asks for at least 500 KiB.
 MAX_BYTES = 512_000
@@ -25,12 +27,14 @@ _MIN_LINE_BYTES = 6
 _MAX_CACHED_AGENTS = 64
 _ANYONE = "*"
 _ROBOTS_PATH = "/robots.txt"
+_NO_PACE = Pace()
+#: Rules with one prefix beyond which they are looked up by a few of their characters instead of tried in turn.
+_CROWD = 32
+_GRAM = 3
 
 _BYTE_ORDER_MARK = re.compile(rb"\A\xef(?:\xbb\xbf?)?")
 _TOKEN_END = re.compile(r"[^A-Za-z_-]")
 _SEVERAL_WORDS = re.compile(r"[A-Za-z_-]+(?:\s+[A-Za-z_-]+)+")
-_RATE = re.compile(rb"(\d{1,9})\s*/\s*(\d{1,9})\s*([smh]?)")
-_UNIT_SECONDS = {b"": 1, b"s": 1, b"m": 60, b"h": 3600}
 
 _AGENT_KEYS = (b"user-agent", b"useragent", b"user agent")
 _DISALLOW_KEYS = (b"disallow", b"dissallow", b"dissalow", b"disalow", b"diasllow", b"disallaw")
@@ -58,13 +62,6 @@ class Decision:
     line: int = 0
     #: The user-agent lines of the group it stands in, as written.
     user_agents: tuple[str, ...] = ()
-
-
-class RequestRate(NamedTuple):
-    """`requests` may be made every `seconds`."""
-
-    requests: int
-    seconds: int
 
 
 class _Group(msgspec.Struct):
@@ -103,6 +100,40 @@ class _Rule(msgspec.Struct, frozen=True):
         return at == len(path) if self.tail is None else path.endswith(self.tail, at)
 
 
+#: Rank, needle, rule.
+_Entry: TypeAlias = tuple[int, str, _Rule]
+
+
+class _Crowd:
+    """Many rules with one prefix, found by the rarest few characters of their needles that a path must have too."""
+
+    __slots__ = ("_by_gram", "_sizes")
+
+    def __init__(self, entries: list[_Entry]) -> None:
+        counts = Counter(gram for _, needle, _ in entries for gram in _grams(needle))
+        self._by_gram: dict[str, list[_Entry]] = {}
+        for entry in entries:
+            gram = min(_grams(entry[1]), key=counts.__getitem__)
+            self._by_gram.setdefault(gram, []).append(entry)
+        self._sizes = {len(gram) for gram in self._by_gram}
+
+    def candidates(self, path: str) -> list[_Entry]:
+        """Return the rules that may match, the highest rank first."""
+        known = self._by_gram
+        grams = {gram for size in self._sizes for gram in _grams(path, size)}
+        found = [entry for gram in grams if gram in known for entry in known[gram]]
+        return sorted(found, key=_rank, reverse=True)
+
+
+def _grams(text: str, size: int = _GRAM) -> set[str]:
+    """Return the pieces of that size, or the text itself where it is shorter."""
+    return {text[at : at + size] for at in range(max(len(text) - size, 0) + 1)}
+
+
+def _rank(entry: _Entry) -> int:
+    return entry[0]
+
+
 class _RuleSet:
     """The rules for one user agent, found by prefix in O(log n).
 
@@ -110,30 +141,36 @@ class _RuleSet:
     ancestors, where a key's parent is the longest other key it starts with.
     """
 
-    __slots__ = ("_buckets", "_keys", "_parents")
+    __slots__ = ("_buckets", "_ceilings", "_crowds", "_keys", "_parents")
 
     def __init__(self, rules: Iterable[_Rule]) -> None:
-        buckets: dict[str, list[tuple[int, str, _Rule]]] = {}
+        buckets: dict[str, list[_Entry]] = {}
         for rule in sorted(rules, key=lambda rule: -rule.rank):
             # A path that lacks the longest part cannot match: one search in C spares most calls.
             needle = max((*rule.parts, rule.tail or ""), key=len)
             buckets.setdefault(rule.prefix, []).append((rule.rank, needle, rule))
         self._keys = sorted(buckets)
         self._buckets = [buckets[key] for key in self._keys]
+        self._crowds = {at: _Crowd(bucket) for at, bucket in enumerate(self._buckets) if len(bucket) > _CROWD}
         self._parents: list[int] = []
+        #: The highest rank of a key and its ancestors: who has found that need not look further.
+        self._ceilings: list[int] = []
         for key in self._keys:
             parent = len(self._parents) - 1
             while parent >= 0 and not key.startswith(self._keys[parent]):
                 parent = self._parents[parent]
             self._parents.append(parent)
+            own = buckets[key][0][0]
+            self._ceilings.append(max(own, self._ceilings[parent]) if parent >= 0 else own)
 
     def find(self, path: str) -> _Rule | None:
         """Return the rule that decides about a normalised path, or None where none applies."""
         best, rank = None, 0
         at = bisect_right(self._keys, path) - 1
-        while at >= 0:
+        while at >= 0 and self._ceilings[at] > rank:
             if path.startswith(self._keys[at]):
-                for rule_rank, needle, rule in self._buckets[at]:
+                crowd = self._crowds.get(at)
+                for rule_rank, needle, rule in self._buckets[at] if crowd is None else crowd.candidates(path):
                     if rule_rank <= rank:
                         break
                     if needle in path and rule.matches(path):
@@ -155,8 +192,7 @@ class RobotsRules:
     #: The sitemaps it names, in order, each once.
     sitemaps: tuple[str, ...] = ()
     _groups: tuple[_Group, ...] = ()
-    _delays: dict[str, float] = field(default_factory=dict)
-    _rates: dict[str, RequestRate] = field(default_factory=dict)
+    _paces: dict[str, Pace] = field(default_factory=dict)
     _compiled: dict[str, _RuleSet] = field(default_factory=dict, compare=False, repr=False)
 
     def allowed(self, user_agent: str, url: str) -> bool:
@@ -176,11 +212,19 @@ class RobotsRules:
 
     def crawl_delay(self, user_agent: str) -> float | None:
         """Return the Crawl-delay in seconds that the agent's group asks for; the longest, where it names several."""
-        return self._delays.get(self._token_for(user_agent))
+        return self.pace(user_agent).crawl_delay
 
     def request_rate(self, user_agent: str) -> RequestRate | None:
         """Return the Request-rate that the agent's group asks for; the slowest, where it names several."""
-        return self._rates.get(self._token_for(user_agent))
+        return self.pace(user_agent).request_rate
+
+    def delay(self, user_agent: str) -> float | None:
+        """Return the seconds between two requests that keep both Crawl-delay and Request-rate; None for neither."""
+        return self.pace(user_agent).delay
+
+    def pace(self, user_agent: str) -> Pace:
+        """Return how slowly the agent's group asks to be visited, with what it asks for and nobody can mean."""
+        return self._paces.get(self._token_for(user_agent), _NO_PACE)
 
     def _token_for(self, user_agent: str) -> str:
         token = product_token(user_agent)
@@ -202,17 +246,20 @@ class RobotsRules:
         return ruleset
 
 
-def parse(body: bytes, *, max_bytes: int = MAX_BYTES) -> RobotsRules:
-    """Read a robots.txt. Any bytes will do: lines that make no sense are ignored, as is all beyond `max_bytes`."""
+def parse(body: bytes, *, max_bytes: int = MAX_BYTES, absurd_seconds: float = ABSURD_SECONDS) -> RobotsRules:
+    """Read a robots.txt. Any bytes will do: lines that make no sense are ignored, as is all beyond `max_bytes`.
+
+    A Crawl-delay or Request-rate that is no number, negative or beyond `absurd_seconds` holds for nobody: see `pace`.
+    """
     if len(body) > max_bytes:
         # Half a line could say more than the whole: "Disallow: /" of "Disallow: /tmp".
         head = body[: max_bytes + 1]
         body = head[: max(head.rfind(b"\n"), head.rfind(b"\r")) + 1]
-    reader = _Reader()
+    reader = _Reader(PaceReader(absurd_seconds))
     for number, line in enumerate(_BYTE_ORDER_MARK.sub(b"", body, count=1).splitlines(), 1):
         if len(line) >= _MIN_LINE_BYTES:
             reader.read(number, line[:_MAX_LINE_BYTES])
-    return RobotsRules(tuple(reader.sitemaps), tuple(reader.groups), reader.delays, reader.rates)
+    return RobotsRules(tuple(reader.sitemaps), tuple(reader.groups), reader.pace.paces)
 
 
 def product_token(user_agent: str) -> str:
@@ -228,11 +275,10 @@ class _Reader:
     so they leave the group open but hold only for the agents named just above them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pace: PaceReader) -> None:
         self.groups: list[_Group] = []
         self.sitemaps: dict[str, None] = {}
-        self.delays: dict[str, float] = {}
-        self.rates: dict[str, RequestRate] = {}
+        self.pace = pace
         self._paced: list[str] = []
         self._named = False
         self._open = False
@@ -250,9 +296,11 @@ class _Reader:
             if value:
                 self.sitemaps[value.decode("utf-8", "replace")] = None
         elif key == b"crawl-delay":
-            self._set_delay(value)
+            self._named = False
+            self.pace.crawl_delay(number, value, self._paced)
         elif key == b"request-rate":
-            self._set_rate(value)
+            self._named = False
+            self.pace.request_rate(number, value, self._paced)
 
     def _name(self, value: bytes) -> None:
         if not self._open:
@@ -272,26 +320,6 @@ class _Reader:
         self._open = self._named = False
         if self.groups and path:
             self.groups[-1].rules.append((number, allow, path))
-
-    def _set_delay(self, value: bytes) -> None:
-        self._named = False
-        try:
-            seconds = float(value)
-        except ValueError:
-            return
-        if math.isfinite(seconds) and seconds >= 0:
-            for token in self._paced:
-                self.delays[token] = max(seconds, self.delays.get(token, 0.0))
-
-    def _set_rate(self, value: bytes) -> None:
-        self._named = False
-        match = _RATE.match(value.lower())
-        if match is None or not (requests := int(match[1])) or not (count := int(match[2])):
-            return
-        rate = RequestRate(requests, count * _UNIT_SECONDS[match[3]])
-        for token in self._paced:
-            known = self.rates.get(token, rate)
-            self.rates[token] = max(rate, known, key=lambda each: each.seconds / each.requests)
 
 
 def _key_and_value(line: bytes) -> tuple[bytes, bytes]:
