@@ -9,9 +9,17 @@ from hypothesis import strategies as st
 from gossamer.config.settings import PolitenessSettings
 from gossamer.contracts import Ruling, Unknown, Unreachable
 from gossamer.fetch.robots_cache import OriginRobots
-from gossamer.model.outcome import RobotsFile
+from gossamer.model.outcome import ROBOTS_UNREACHABLE, Pause, RobotsFile, StoredRobots
+from gossamer.model.request import Known, Lease, Request
 from gossamer.model.response import FetchFailure, FetchProblem, Response
-from gossamer.policy.politeness import backoff, group_delay, pause_after, retry_after
+from gossamer.policy.politeness import (
+    backoff,
+    group_delay,
+    is_given_up,
+    is_parked,
+    pause_after,
+    retry_after,
+)
 from gossamer.testing.clock import FakeClock
 
 NOW = 1_700_000_000.0
@@ -19,9 +27,9 @@ ORIGIN = "https://a.example"
 SETTINGS = PolitenessSettings()
 
 
-def response(status: int = 200, body: bytes = b"", **headers: str) -> Response:
+def response(status: int = 200, body: bytes = b"", elapsed: float = 1.0, **headers: str) -> Response:
     pairs = tuple((name.replace("_", "-"), value) for name, value in headers.items())
-    return Response("https://a.example/", status, pairs, body, NOW - 1, 1.0, len(body))
+    return Response("https://a.example/", status, pairs, body, NOW - 1, elapsed, len(body))
 
 
 def failure(problem: FetchProblem) -> FetchFailure:
@@ -64,15 +72,32 @@ def test_retry_after_is_read_from_an_answer_and_never_from_a_failure() -> None:
 # -- what an answer means for the host -------------------------------------------------------------------
 
 
+def lease(delay: float = 1.0, failures: int = 0, slowness: float = 0.0) -> Lease:
+    request = Request("https://a.example/", 1, "a.example")
+    return Lease(Known(request, 1), 1, NOW + 60, delay, failures, "a.example", slowness)
+
+
+def after(
+    answer: Response | FetchFailure,
+    failures: int = 0,
+    slowness: float = 0.0,
+    floor: float = 1.0,
+    settings: PolitenessSettings = SETTINGS,
+    blocked: str = "",
+) -> Pause:
+    given = lease(max(floor, slowness), failures, slowness)
+    return pause_after(answer, given, ORIGIN, floor, settings, NOW, 0.0, blocked)
+
+
 @pytest.mark.parametrize("status", [200, 204, 301, 404, 410, 500, 502])
 def test_an_answer_that_is_no_complaint_ends_the_back_off(status: int) -> None:
-    pause = pause_after(response(status), 1.0, 3, SETTINGS, NOW, 0.0)
+    pause = after(response(status, elapsed=0.1), failures=3)
     assert (pause.started_at, pause.delay, pause.until, pause.failed) == (NOW - 1, 1.0, 0.0, False)
 
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_an_overloaded_host_is_left_alone_as_long_as_it_asks_for(status: int) -> None:
-    pause = pause_after(response(status, retry_after="30"), 1.0, 0, SETTINGS, NOW, 0.0)
+    pause = after(response(status, retry_after="30"))
     assert (pause.until, pause.failed) == (NOW + 30, True)
 
 
@@ -80,14 +105,14 @@ def test_an_overloaded_host_is_left_alone_as_long_as_it_asks_for(status: int) ->
 def test_an_overloaded_host_that_names_no_time_is_left_alone_longer_each_time(
     failures: int, wait: float
 ) -> None:
-    assert pause_after(response(503), 1.0, failures, SETTINGS, NOW, 0.0).until == NOW + wait
+    assert after(response(503), failures).until == NOW + wait
 
 
 @pytest.mark.parametrize(
     "problem", [FetchProblem.DNS, FetchProblem.CONNECT, FetchProblem.TIMEOUT, FetchProblem.DISCONNECTED]
 )
 def test_trouble_with_the_host_makes_it_rest(problem: FetchProblem) -> None:
-    pause = pause_after(failure(problem), 1.0, 0, SETTINGS, NOW, 0.0)
+    pause = after(failure(problem))
     assert (pause.until, pause.failed) == (NOW + 1, True)
 
 
@@ -102,8 +127,93 @@ def test_trouble_with_the_host_makes_it_rest(problem: FetchProblem) -> None:
     ],
 )
 def test_trouble_with_a_page_says_nothing_about_its_host(problem: FetchProblem) -> None:
-    pause = pause_after(failure(problem), 1.0, 2, SETTINGS, NOW, 0.0)
+    pause = after(failure(problem), failures=2)
     assert (pause.until, pause.failed) == (0.0, None)
+
+
+# -- how fast from now on --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("elapsed", "delay"), [(0.1, 1.0), (0.5, 1.0), (2.0, 4.0), (100.0, 60.0)])
+def test_a_host_rests_in_proportion_to_the_work_it_had(elapsed: float, delay: float) -> None:
+    assert after(response(elapsed=elapsed)).delay == delay
+
+
+def test_several_requests_at_a_time_share_the_rest() -> None:
+    settings = PolitenessSettings(per_host=4)
+    assert after(response(elapsed=4.0), settings=settings).delay == 2.0
+
+
+def test_who_asks_for_no_delay_gets_none_for_slow_answers() -> None:
+    settings = PolitenessSettings(delay=0.0)
+    assert after(response(elapsed=4.0), floor=0.0, settings=settings).delay == 0.0
+
+
+def test_the_longest_of_the_three_delays_counts() -> None:
+    assert after(response(elapsed=3.0), floor=10.0).delay == 10.0
+    assert after(response(elapsed=6.0), floor=10.0).delay == 12.0
+
+
+def test_each_complaint_doubles_the_delay_up_to_its_bound() -> None:
+    slowness, delays = 0.0, []
+    for _ in range(8):
+        pause = after(response(429, elapsed=0.0), slowness=slowness)
+        assert pause.slowness is not None
+        slowness = pause.slowness
+        delays.append(pause.delay)
+    assert delays == [2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0]
+
+
+def test_a_complaint_slows_down_even_where_there_was_no_delay() -> None:
+    settings = PolitenessSettings(delay=0.0)
+    assert after(response(503), floor=0.0, settings=settings).delay == 0.5
+
+
+def test_good_answers_make_it_faster_again_step_by_step() -> None:
+    slowness, delays = 16.0, []
+    while slowness:
+        pause = after(response(elapsed=0.0), slowness=slowness)
+        assert pause.slowness is not None
+        assert pause.delay is not None
+        slowness = pause.slowness
+        delays.append(pause.delay)
+    assert delays == sorted(delays, reverse=True)
+    assert delays[0] > 13
+    assert delays[-1] == 1.0
+    assert 10 < len(delays) < 30
+
+
+def test_without_adaption_only_what_was_asked_for_counts() -> None:
+    settings = PolitenessSettings(adaptive=False)
+    assert after(response(429, elapsed=9.0), settings=settings).delay == 1.0
+
+
+@given(
+    st.sampled_from([200, 301, 404, 429, 500, 503]),
+    st.floats(0, 1000),
+    st.floats(0, 60),
+    st.floats(1, 60),
+    st.integers(0, 20),
+)
+def test_no_answer_makes_the_delay_shorter_than_its_floor_or_longer_than_its_bounds(
+    status: int, elapsed: float, slowness: float, floor: float, failures: int
+) -> None:
+    delay = after(response(status, elapsed=elapsed), failures, slowness, floor).delay
+    assert delay is not None
+    assert floor <= delay <= max(floor, 60.0)
+
+
+def test_a_block_page_counts_as_trouble_and_says_so() -> None:
+    pause = after(response(200), blocked="a challenge")
+    assert (pause.failed, pause.trouble, pause.until) == (True, "blocked", NOW + 1)
+
+
+def test_a_host_is_parked_and_then_given_up_and_neither_if_the_user_says_so() -> None:
+    assert [is_parked(failures, SETTINGS) for failures in (4, 5)] == [False, True]
+    assert [is_given_up(failures, SETTINGS) for failures in (7, 8)] == [False, True]
+    never = PolitenessSettings(park_after_failures=0)
+    assert not is_parked(100, never)
+    assert not is_given_up(100, never)
 
 
 # -- what robots.txt allows ------------------------------------------------------------------------------
@@ -115,8 +225,8 @@ class Kept:
     def __init__(self) -> None:
         self.files: dict[str, RobotsFile] = {}
 
-    async def load(self, origin: str) -> RobotsFile | None:
-        return self.files.get(origin)
+    async def load(self, origin: str) -> StoredRobots:
+        return StoredRobots(self.files.get(origin))
 
 
 def cache(clock: FakeClock, kept: Kept | None = None, **settings: float) -> OriginRobots:
@@ -131,8 +241,7 @@ def test_an_origin_nobody_has_asked_yet_is_unknown() -> None:
 def test_rules_allow_and_forbid_and_carry_their_version() -> None:
     clock = FakeClock()
     robots = cache(clock)
-    file = robots.learn(ORIGIN, response(200, b"User-agent: *\nDisallow: /no\nCrawl-delay: 3\n"), clock())
-    assert file is not None
+    file = robots.learn(ORIGIN, response(200, b"User-agent: *\nDisallow: /no\nCrawl-delay: 3\n"), clock()).file
     shut, open_ = robots.rule(ORIGIN, ORIGIN + "/no"), robots.rule(ORIGIN, ORIGIN + "/yes")
     assert isinstance(shut, Ruling)
     assert isinstance(open_, Ruling)
@@ -156,7 +265,7 @@ def test_a_4xx_means_there_are_no_rules(status: int) -> None:
 def test_a_5xx_a_429_or_a_failure_allows_nothing_until_it_answers(answer: Response | FetchFailure) -> None:
     clock = FakeClock()
     robots = cache(clock, robots_probes=2)
-    assert robots.learn(ORIGIN, answer, clock()) is None
+    assert robots.learn(ORIGIN, answer, clock()).file.status == ROBOTS_UNREACHABLE
     first = robots.rule(ORIGIN, ORIGIN + "/")
     assert isinstance(first, Unreachable)
     assert not first.exhausted

@@ -13,18 +13,22 @@ import itertools
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 
+import msgspec
+
 from gossamer.config.settings import FrontierSettings, PolitenessSettings
 from gossamer.contracts import Clock, HostInfo, Outlook, Refill, Stall
+from gossamer.frontier.host_clocks import Claims, HostClocks
 from gossamer.frontier.window import Group, Window, rotated
 from gossamer.model.outcome import GroupState, Pause
 from gossamer.model.request import Known, Lease
+from gossamer.policy.politeness import is_given_up, is_parked, slots_of
 
 
 class MemoryScheduler:
     """Implements `Scheduler` for one process. Not thread-safe; every call completes without waiting.
 
     `resumed_at` is the moment a resumed job began: starts of the run before it may be unrecorded, so every
-    group first waits out a whole delay from then.
+    group first waits out a whole delay from then. `clocks` are shared with other jobs of this machine.
     """
 
     def __init__(
@@ -36,6 +40,7 @@ class MemoryScheduler:
         *,
         max_pages_per_host: int | None = None,
         resumed_at: float = 0.0,
+        clocks: HostClocks | None = None,
     ) -> None:
         self._settings = settings
         self._politeness = politeness
@@ -43,6 +48,7 @@ class MemoryScheduler:
         self._random = random
         self._max_pages = max_pages_per_host
         self._resumed_at = resumed_at
+        self._claims = Claims(clocks, politeness.max_wait_seconds)
         self._groups: dict[str, Group] = {}
         self._windows: dict[str, tuple[Window, Group]] = {}
         self._heap: list[tuple[float, int, int, Group]] = []
@@ -95,7 +101,7 @@ class MemoryScheduler:
                 continue
             if len(self._windows) >= self._settings.active_hosts:
                 self._crowded = True
-                return
+                break
             group = self._groups.get(info.state.group) or self._new_group(info.state)
             window = Window(info.host, info.pages)
             group.windows[info.host] = window
@@ -107,6 +113,9 @@ class MemoryScheduler:
         due = max(state.until, state.last_start + delay if state.last_start else 0.0)
         if self._resumed_at:
             due = max(due, self._resumed_at + delay)
+        if is_parked(state.failures, self._politeness):
+            # Given up in an earlier run, or parked: it gets its probes again, and nothing more.
+            state = msgspec.structs.replace(state, failures=self._politeness.park_after_failures)
         group = self._groups[state.group] = Group(state, due, delay)
         return group
 
@@ -206,8 +215,7 @@ class MemoryScheduler:
         """Lease up to `limit` due requests."""
         now = self._clock()
         leases: list[Lease] = []
-        heap = self._heap
-        while heap and heap[0][0] <= now and len(leases) < limit:
+        while (heap := self._heap) and heap[0][0] <= now and len(leases) < limit:
             _, _, stamp, group = heapq.heappop(heap)
             if stamp != group.stamp:
                 continue
@@ -224,9 +232,11 @@ class MemoryScheduler:
             window.ripen(now)
             if not window.entries or self._is_full(window):
                 continue
+            if not self._claims.take(group, now):
+                return None
             _, _, known = heapq.heappop(window.entries)
             token = next(self._tokens)
-            lease = Lease(known, token, now + self._settings.lease_seconds, group.delay, group.failures)
+            lease = group.lease(known, token, now + self._settings.lease_seconds)
             self._places[known.request.fingerprint] = token
             self._leases[token] = (lease, True)
             window.taken += 1
@@ -262,13 +272,11 @@ class MemoryScheduler:
             return
         _, group = self._windows[lease.request.host]
         self._start(group, at)
-        group.starting.discard(lease.token)
+        self._claims.begun(group, lease.token, at)
         self._reschedule(group)
 
     def _start(self, group: Group, at: float) -> None:
-        group.last_start = max(group.last_start, at)
-        jitter = 1.0 + self._politeness.jitter * self._random()
-        group.due = max(group.due, group.last_start + group.delay * jitter)
+        group.start(at, 1.0 + self._politeness.jitter * self._random())
 
     async def release(self, lease: Lease, pause: Pause, *, put_back: bool = False) -> None:
         """Free the host's slot and set when it is due."""
@@ -278,7 +286,7 @@ class MemoryScheduler:
             return
         window, group = self._windows[lease.request.host]
         group.in_flight -= 1
-        group.starting.discard(lease.token)
+        self._claims.begun(group, lease.token, pause.started_at)
         self._apply(group, pause)
         if put_back:
             del self._leases[lease.token]
@@ -291,14 +299,10 @@ class MemoryScheduler:
         self._reschedule(group)
 
     def _apply(self, group: Group, pause: Pause) -> None:
-        if pause.delay is not None:
-            group.delay = pause.delay
+        group.rest(pause, self._politeness.delay)
+        self._claims.rest(group, pause.until)
         if pause.started_at or pause.delay is not None:
             self._start(group, pause.started_at)
-        group.until = max(group.until, pause.until)
-        group.due = max(group.due, group.until)
-        if pause.failed is not None:
-            group.failures = group.failures + 1 if pause.failed else 0
 
     async def settle(self, leases: Sequence[Lease], recorded: frozenset[int] = frozenset()) -> None:
         """Forget requests after their commit."""
@@ -319,8 +323,8 @@ class MemoryScheduler:
                 group.in_flight -= 1
                 if lease.token in group.starting:
                     # Its worker never said whether it began: assume the worst, that it did so just now.
-                    group.starting.remove(lease.token)
                     self._start(group, self._clock())
+                    self._claims.begun(group, lease.token, self._clock())
             if is_open or self._max_pages is not None:
                 self._reschedule(group)
 
@@ -329,18 +333,19 @@ class MemoryScheduler:
         now = self._clock()
         # A released lease waits for its commit and belongs to the committer, however long that takes.
         lost = [lease for lease, is_open in self._leases.values() if is_open and lease.expires_at <= now]
-        for lease in lost:
-            await self.settle([lease])
+        await self.settle(lost)
         return lost
 
     async def stalled(self, horizon: float) -> list[Stall]:
-        """Unschedule hosts that cannot be leased before `horizon` or have used up their pages, with nothing leased."""
+        """Unschedule hosts with nothing leased that cannot be served."""
         stalls = []
         for host, (window, group) in list(self._windows.items()):
             if window.leased or window.refill or not len(window):
                 continue
             if self._is_full(window):
                 stalls.append(Stall(host, "host_limit"))
+            elif is_given_up(group.failures, self._politeness):
+                stalls.append(Stall(host, group.trouble))
             elif group.due > horizon:
                 stalls.append(Stall(host, "wait_too_long"))
         for stall in stalls:
@@ -360,7 +365,8 @@ class MemoryScheduler:
     def _reschedule(self, group: Group) -> None:
         """Void the group's place in the heap and give it a new one if it could lease at some moment."""
         group.stamp += 1
-        if (group.starting and group.delay > 0) or group.in_flight >= self._politeness.per_host:
+        slots = slots_of(group.failures, self._politeness)
+        if (group.starting and group.delay > 0) or group.in_flight >= slots:
             return
         ready = None
         for window in group.windows.values():
@@ -377,15 +383,9 @@ class MemoryScheduler:
         if ready is not None:
             heapq.heappush(self._heap, (max(group.due, ready), next(self._order), group.stamp, group))
 
-    async def group_states(self, hosts: Iterable[str]) -> list[GroupState]:
-        """Return what of the groups' clocks must survive a restart."""
-        groups = {}
-        for host in hosts:
-            # A host that was dropped before its fetches were committed has left its clock under its own name.
-            group = self._windows[host][1] if host in self._windows else self._groups.get(host)
-            if group is not None:
-                groups[group.name] = group
-        return [GroupState(g.name, g.last_start, g.delay, g.until, g.failures) for g in groups.values()]
+    async def group_states(self, groups: Iterable[str]) -> list[GroupState]:
+        """Return what of these groups' clocks must survive a restart."""
+        return [self._groups[name].state() for name in groups if name in self._groups]
 
     async def outlook(self) -> Outlook:
         """Describe what waits and until when."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 
-from gossamer.model.outcome import GroupState
-from gossamer.model.request import Known
+from gossamer.model.outcome import GroupState, Pause
+from gossamer.model.request import Known, Lease
 
 Entry = tuple[int, int, Known]
+#: Origins of one group whose own delays are told apart; of more, the longest holds for all.
+_MAX_FLOORS = 1000
 
 
 class Window:
@@ -74,14 +76,18 @@ class Group:
     """The clock of one politeness group."""
 
     __slots__ = (
+        "claimed",
         "delay",
         "due",
         "failures",
+        "floors",
         "in_flight",
         "last_start",
         "name",
+        "slowness",
         "stamp",
         "starting",
+        "trouble",
         "turn",
         "until",
         "windows",
@@ -94,12 +100,50 @@ class Group:
         self.until = state.until
         self.last_start = state.last_start
         self.failures = state.failures
+        self.slowness = state.slowness
+        #: Why its URLs would be held if it went on failing.
+        self.trouble = ""
+        #: By origin, the delays that are longer than our own: the longest is the least of the group.
+        self.floors: dict[str, float] = {}
         self.in_flight = 0
+        #: Whether this job holds the clock that it shares with others.
+        self.claimed = False
         #: Tokens of leases whose start nobody has reported.
         self.starting: set[int] = set()
         self.stamp = 0
         self.windows: dict[str, Window] = {}
         self.turn = 0
+
+    def lease(self, known: Known, token: int, expires_at: float) -> Lease:
+        """Return a lease that tells its worker what the pace of the group is."""
+        return Lease(known, token, expires_at, self.delay, self.failures, self.name, self.slowness)
+
+    def start(self, at: float, stretch: float) -> None:
+        """Note a start: the group is due again a delay later, `stretch` times as long as it must be."""
+        self.last_start = max(self.last_start, at)
+        self.due = max(self.due, self.last_start + self.delay * stretch)
+
+    def rest(self, pause: Pause, least_delay: float) -> None:
+        """Take in what a finished fetch means for the pace of the group."""
+        if pause.floor > least_delay:
+            if len(self.floors) >= _MAX_FLOORS:
+                self.floors = {"": max(self.floors.values())}
+            self.floors[pause.origin] = pause.floor
+        elif self.floors:
+            self.floors.pop(pause.origin, None)
+        if pause.delay is not None:
+            self.delay = max(pause.delay, *self.floors.values()) if self.floors else pause.delay
+        if pause.slowness is not None:
+            self.slowness = pause.slowness
+        self.until = max(self.until, pause.until)
+        self.due = max(self.due, self.until)
+        if pause.failed is not None:
+            self.failures = self.failures + 1 if pause.failed else 0
+            self.trouble = pause.trouble
+
+    def state(self) -> GroupState:
+        """Return what must survive a restart."""
+        return GroupState(self.name, self.last_start, self.delay, self.until, self.failures, self.slowness)
 
 
 def rotated(windows: Iterable[Window], turn: int) -> Iterable[Window]:
