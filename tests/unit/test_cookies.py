@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -177,12 +175,12 @@ def test_a_full_jar_takes_from_the_domain_that_was_quiet_longest() -> None:
     assert jar.count == 3
 
 
-def test_a_dump_survives_json_and_loads_into_an_equal_jar() -> None:
+def test_what_was_dumped_loads_into_an_equal_jar() -> None:
     jar = jar_with(
         "a=1; Path=/", "b=2; Max-Age=60; HttpOnly; Secure", "c=3; Domain=example.org", "a=4; Path=/"
     )
     again = CookieJar()
-    again.load(json.loads(json.dumps(jar.dump())), NOW)
+    again.load(jar.dump(), NOW)
     assert again.dump() == jar.dump()
     assert again.header_for(HOME, NOW) == jar.header_for(HOME, NOW) == "b=2; c=3; a=4"
     again.store(HOME, ["d=5"], NOW)
@@ -196,8 +194,74 @@ def test_loading_drops_what_expired_meanwhile() -> None:
 
 
 def test_a_damaged_dump_is_refused_with_a_remedy() -> None:
-    with pytest.raises(GossamerError, match="remove them"):
-        CookieJar().load([["a", 1]], NOW)
+    for data in (b"", b"\x92\xa1a\x01", b"nonsense"):
+        with pytest.raises(GossamerError, match="--no-cookies"):
+            CookieJar().load([data], NOW)
+
+
+# -- what the ledger hears -------------------------------------------------------------------------------
+
+
+def heard(ledger: dict[str, bytes], jar: CookieJar, *headers: str, url: str = HOME, now: float = NOW) -> None:
+    """Write down what a response changed, as a ledger does."""
+    for cookie in jar.store(url, headers, now):
+        ledger.pop(cookie.key, None)
+        if cookie.data:
+            ledger[cookie.key] = cookie.data
+
+
+def test_a_jar_loaded_from_what_the_ledger_heard_sends_the_same() -> None:
+    jar, ledger = CookieJar(by_port=True), dict[str, bytes]()
+    heard(
+        ledger,
+        jar,
+        "a=1; Path=/",
+        "b=2; Secure; Path=/",
+        "c=3; Domain=example.org; Path=/",
+        "d=4; Max-Age=60",
+    )
+    heard(ledger, jar, "a=changed; Path=/", "c=gone; Domain=example.org; Path=/; Max-Age=0")
+    heard(ledger, jar, "p=5; Path=/", url="http://www.example.org:8080/")
+    again = CookieJar(by_port=True)
+    again.load(ledger.values(), NOW + 61)
+    for url, sent in {
+        HOME: "a=changed; b=2",
+        "http://www.example.org/": "a=changed",
+        "http://www.example.org:8080/": "p=5",
+        "http://sub.www.example.org/": "",
+    }.items():
+        assert again.header_for(url, NOW + 61) == jar.header_for(url, NOW + 61) == sent, url
+
+
+def test_the_ledger_hears_of_every_cookie_that_is_pushed_out() -> None:
+    jar, ledger = CookieJar(max_cookies=5, max_cookies_per_domain=3), dict[str, bytes]()
+    for number in range(20):
+        heard(ledger, jar, f"n{number}=1; Path=/", url=f"https://h{number % 4}.example.org/")
+        heard(ledger, jar, f"m{number}=1; Path=/", url="https://busy.example.org/")
+        assert sorted(ledger.values()) == sorted(jar.dump())
+    assert len(ledger) == jar.count == 5
+
+
+def test_a_response_that_changes_nothing_tells_nothing() -> None:
+    assert CookieJar().store(HOME, ["a=1; Domain=other.org", "nonsense"], NOW) == ()
+
+
+# -- ports -----------------------------------------------------------------------------------------------
+
+
+def test_by_port_a_cookie_goes_back_to_the_port_it_came_from_alone() -> None:
+    jar = CookieJar(by_port=True)
+    jar.store("http://127.0.0.1:8080/", ["a=1", "b=2; Domain=127.0.0.1"], NOW)
+    assert jar.header_for("http://127.0.0.1:8080/", NOW) == "a=1; b=2"
+    for url in ("http://127.0.0.1:9090/", "http://127.0.0.1/", "https://127.0.0.1:9090/"):
+        assert not jar.header_for(url, NOW), url
+
+
+def test_by_port_a_cookie_of_a_domain_and_of_both_default_ports_is_shared() -> None:
+    jar = CookieJar(by_port=True)
+    jar.store("http://www.example.org/", ["a=1; Path=/", "b=2; Path=/; Domain=example.org"], NOW)
+    assert jar.header_for("https://www.example.org/", NOW) == "a=1; b=2"
+    assert jar.header_for("https://www.example.org:8443/", NOW) == "b=2"
 
 
 @pytest.mark.parametrize("url", ["", "ftp://example.org/", "https://", "nonsense", "http:///x"])

@@ -2,18 +2,19 @@
 
 Where the two differ: a cookie without a name is ignored, as browsers once did and RFC 6265 says; prefixes,
 sizes and the protection of secure cookies follow the revision. SameSite is ignored, as a crawler has no site
-of its own, and a lifetime is cut to 400 days.
+of its own, and a lifetime is cut to 400 days. A crawl is stricter than both (`by_port`): a cookie without a Domain goes
+back to the port it came from and to no other, because another port may be another's server.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from gossamer.errors import GossamerError
+from gossamer.model.outcome import StoredCookie
 from gossamer.policy.http_date import parse_http_date
 from gossamer.policy.public_suffix import is_ip_address, is_public_suffix
 
@@ -25,7 +26,7 @@ MAX_ATTRIBUTE_BYTES = 1024
 MAX_AGE_SECONDS = 400 * 86_400.0
 
 _BLANKS = " \t"
-_URL = re.compile(r"http(s?)://(?:[^/?#]*@)?(\[[^\]/?#]*\]|[^:/?#]*)(?::[0-9]*)?(/[^?#]*)?", re.IGNORECASE)
+_URL = re.compile(r"http(s?)://(?:[^/?#]*@)?(\[[^\]/?#]*\]|[^:/?#]*)(?::([0-9]*))?(/[^?#]*)?", re.IGNORECASE)
 _LINE_END = re.compile(r"[\0\r\n]")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _MAX_AGE = re.compile(r"-?[0-9]+")
@@ -46,6 +47,14 @@ class Cookie(msgspec.Struct, frozen=True, array_like=True):
     expires: float | None
     #: Rises with every new cookie; one that replaces another takes over its number.
     serial: int = 0
+    #: The port a host-only cookie goes back to; empty for the default one, and where ports do not count.
+    port: str = ""
+
+    @property
+    def key(self) -> str:
+        """What a later cookie of the same place has too. None of its parts can hold a line end."""
+        scope = f"host:{self.port}" if self.host_only else "domain"
+        return f"{self.domain}\n{self.path}\n{self.name}\n{scope}"
 
     def expired(self, now: float) -> bool:
         """Whether its time is over."""
@@ -63,6 +72,7 @@ class _Origin(msgspec.Struct, frozen=True):
 
     secure: bool
     host: str
+    port: str
     path: str
 
     def within(self, domain: str) -> bool:
@@ -70,8 +80,10 @@ class _Origin(msgspec.Struct, frozen=True):
         return self.host == domain or (self.host.endswith("." + domain) and not is_ip_address(self.host))
 
 
-#: Cookies of one domain by path, name and host_only, the one set longest ago first.
-_Shelf = dict[tuple[str, str, bool], Cookie]
+#: Cookies of one domain by their keys, the one set longest ago first.
+_Shelf = dict[str, Cookie]
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Cookie).decode
 
 
 class CookieJar:
@@ -80,11 +92,17 @@ class CookieJar:
     * A host can set cookies only for itself and the domains above it, never for a public suffix.
     * Counts and sizes are bounded. A full domain drops its expired cookies, then the one set longest ago;
       a full jar takes from the domain that has set none for the longest time.
+    * With `by_port` a cookie that is for its host alone is for its port alone.
     """
 
     def __init__(
-        self, *, max_cookies: int = MAX_COOKIES, max_cookies_per_domain: int = MAX_COOKIES_PER_DOMAIN
+        self,
+        *,
+        by_port: bool = False,
+        max_cookies: int = MAX_COOKIES,
+        max_cookies_per_domain: int = MAX_COOKIES_PER_DOMAIN,
     ) -> None:
+        self._by_port = by_port
         self._max_cookies = max_cookies
         self._max_per_domain = max_cookies_per_domain
         self._shelves: dict[str, _Shelf] = {}
@@ -99,19 +117,24 @@ class CookieJar:
     def __repr__(self) -> str:
         return f"<CookieJar: {self._count} cookies of {len(self._shelves)} domains>"
 
-    def store(self, url: str, set_cookie_headers: Sequence[str], now: float) -> None:
-        """Take in the Set-Cookie headers of a response from `url`. Cookies that are not acceptable are ignored."""
-        origin = _origin(url)
+    def store(self, url: str, set_cookie_headers: Sequence[str], now: float) -> tuple[StoredCookie, ...]:
+        """Take in the Set-Cookie headers of a response from `url`. Cookies that are not acceptable are ignored.
+
+        Returns what the ledger must hear to have the same cookies: those set, removed, and pushed out by others.
+        """
+        origin = self._origin(url)
         if origin is None:
-            return
+            return ()
+        changed: dict[str, bytes] = {}
         for header in set_cookie_headers:
             cookie = _parse(header, origin, now)
             if cookie is not None and not self._hides_secure(cookie, origin):
-                self._put(cookie, now)
+                changed |= self._put(cookie, now)
+        return tuple(StoredCookie(key, data) for key, data in changed.items())
 
     def header_for(self, url: str, now: float) -> str:
         """Return the Cookie header for a request to `url`, or an empty string: longest paths first, then oldest."""
-        if not self._shelves or (origin := _origin(url)) is None or not (near := self._near(origin.host)):
+        if not self._shelves or (origin := self._origin(url)) is None or not (near := self._near(origin)):
             return ""
         found = [
             cookie
@@ -121,32 +144,41 @@ class CookieJar:
         found.sort(key=lambda cookie: (-len(cookie.path), cookie.serial))
         return "; ".join([f"{cookie.name}={cookie.value}" for cookie in found])
 
-    def dump(self) -> list[list[Any]]:
-        """Return all cookies as plain lists, which `load` understands and JSON or MessagePack can hold."""
-        plain: list[list[Any]] = msgspec.to_builtins(
-            [c for shelf in self._shelves.values() for c in shelf.values()]
-        )
-        return plain
+    def dump(self) -> list[bytes]:
+        """Return all cookies, each as `store` writes it, in the order `load` should have them."""
+        return [_encode(cookie) for shelf in self._shelves.values() for cookie in shelf.values()]
 
-    def load(self, dumped: Sequence[Sequence[Any]], now: float) -> None:
-        """Add what `dump` returned, save what expired since. Raises GossamerError where it is something else."""
+    def load(self, stored: Iterable[bytes], now: float) -> None:
+        """Add what `store` or `dump` wrote, save what expired since. Raises GossamerError where it is something else."""
         try:
-            cookies = msgspec.convert(dumped, list[Cookie])
-        except msgspec.ValidationError as error:
+            cookies = [_decode(data) for data in stored]
+        except msgspec.DecodeError as error:
             raise GossamerError(
-                f"stored cookies cannot be read ({error}); remove them to go on without"
+                f"stored cookies cannot be read ({error}); --no-cookies goes on without them"
             ) from error
         for cookie in cookies:
             self._put(cookie, now)
 
-    def _near(self, host: str) -> list[Cookie]:
-        """Return the cookies whose domain matches `host`. Where there are none it costs a dict miss per label."""
+    def _origin(self, url: str) -> _Origin | None:
+        match = _URL.match(url)
+        if match is None or not match[2]:
+            return None
+        port = match[3] or "" if self._by_port else ""
+        return _Origin(bool(match[1]), match[2].lower(), port, match[4] or "/")
+
+    def _near(self, origin: _Origin) -> list[Cookie]:
+        """Return the cookies whose domain matches. Where there are none it costs a dict miss per label."""
         found: list[Cookie] = []
-        domain = host
+        domain = origin.host
         while domain:
             shelf = self._shelves.get(domain)
             if shelf is not None:
-                found += [cookie for cookie in shelf.values() if domain == host or not cookie.host_only]
+                own = domain == origin.host
+                found += [
+                    cookie
+                    for cookie in shelf.values()
+                    if not cookie.host_only or (own and cookie.port == origin.port)
+                ]
             domain = domain.partition(".")[2]
         return found
 
@@ -154,25 +186,30 @@ class CookieJar:
         """Whether a plain-text response would overlay a cookie that came over TLS (6265bis, 5.7)."""
         return not origin.secure and any(
             kept.secure and kept.name == cookie.name and kept.covers(cookie.path)
-            for kept in self._near(origin.host)
+            for kept in self._near(origin)
         )
 
-    def _put(self, cookie: Cookie, now: float) -> None:
-        key = (cookie.path, cookie.name, cookie.host_only)
+    def _put(self, cookie: Cookie, now: float) -> dict[str, bytes]:
+        """Keep a cookie, or remove it if it is expired; returns what changed by it, as the ledger writes it."""
+        key = cookie.key
         # Taken out and put back in, so that both dicts stay in the order of last setting.
         shelf = self._shelves.pop(cookie.domain, {})
         replaced = shelf.pop(key, None)
         self._count -= replaced is not None
+        data = b""
         if not cookie.expired(now):
             self._serial = max(self._serial, cookie.serial) + 1
             serial = replaced.serial if replaced else cookie.serial or self._serial
-            shelf[key] = msgspec.structs.replace(cookie, serial=serial)
+            shelf[key] = kept = msgspec.structs.replace(cookie, serial=serial)
+            data = _encode(kept)
             self._count += 1
         if shelf:
             self._shelves[cookie.domain] = shelf
-        self._keep_bounds(shelf, now)
+        return {key: data, **dict.fromkeys(self._keep_bounds(shelf, now), b"")}
 
-    def _keep_bounds(self, shelf: _Shelf, now: float) -> None:
+    def _keep_bounds(self, shelf: _Shelf, now: float) -> list[str]:
+        """Push out what is too much; returns the keys of that."""
+        spent: list[str] = []
         if len(shelf) > self._max_per_domain:
             spent = [key for key, cookie in shelf.items() if cookie.expired(now)] or [next(iter(shelf))]
             for key in spent:
@@ -180,17 +217,12 @@ class CookieJar:
             self._count -= len(spent)
         if self._count > self._max_cookies:
             domain, oldest = next(iter(self._shelves.items()))
-            del oldest[next(iter(oldest))]
+            spent.append(next(iter(oldest)))
+            del oldest[spent[-1]]
             self._count -= 1
             if not oldest:
                 del self._shelves[domain]
-
-
-def _origin(url: str) -> _Origin | None:
-    match = _URL.match(url)
-    if match is None or not match[2]:
-        return None
-    return _Origin(bool(match[1]), match[2].lower(), match[3] or "/")
+        return spent
 
 
 def _parse(header: str, origin: _Origin, now: float) -> Cookie | None:
@@ -214,6 +246,7 @@ def _parse(header: str, origin: _Origin, now: float) -> Cookie | None:
         secure="secure" in attributes,
         http_only="httponly" in attributes,
         expires=_expiry(attributes, now),
+        port="" if domain else origin.port,
     )
     return cookie if _trustworthy(cookie, origin, attributes) else None
 
@@ -241,7 +274,8 @@ def _domain(attribute: str, origin: _Origin) -> str | None:
         return ""
     if not origin.within(domain):
         return None
-    if is_public_suffix(domain):
+    # An address has nothing below it: a cookie for it is its own.
+    if is_public_suffix(domain) or is_ip_address(domain):
         return "" if domain == origin.host else None
     return domain
 
