@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from itertools import chain, combinations
 
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from gossamer.config.settings import TrapSettings
 from gossamer.errors import InvalidUrl
 from gossamer.model.url import canonicalise
-from gossamer.policy.traps import TRAPS, TrapGuard, looks_like_soft_404
+from gossamer.policy.soft_404 import looks_like_soft_404
+from gossamer.policy.traps import TRAPS, Place, TrapGuard
 
 HOST = "https://x.example"
 
@@ -275,66 +277,122 @@ def test_a_url_counts_once_and_passes_again_when_its_folder_is_full() -> None:
     assert admitted(guard, urls) == 3
 
 
+#: Every page is looked at, wherever one has passed.
+WATCHFUL = TrapSettings(suspect_from_urls=1, compare_every_pages=1)
+ALIKE = " (pages there are nearly the same, or say that there is nothing)"
+
+
+def place_of(guard: TrapGuard, url: str) -> Place:
+    place = guard.watch(url)
+    assert place is not None
+    return place
+
+
 def test_suspect_pages_shrink_the_room_beside_them_and_others_restore_it() -> None:
-    settings = TrapSettings(max_urls_per_folder=1000, min_suspect_urls=10, suspects_per_halving=2)
+    settings = TrapSettings(
+        max_urls_per_folder=1000, min_suspect_urls=10, suspects_per_halving=2, compare_every_pages=1
+    )
     guard = TrapGuard(settings)
     urls = [f"{HOST}/a/{number}" for number in range(600)]
     assert admitted(guard, urls) == 600
     for url in urls[:4]:
-        guard.suspect(url)
-    assert guard.refusal(f"{HOST}/a/new", 1) == "folder: more than 250 in https://x.example/a/"
+        guard.suspect(place_of(guard, url))
+    assert guard.refusal(f"{HOST}/a/new", 1) == f"folder: more than 250 in https://x.example/a/{ALIKE}"
     assert guard.refusal(f"{HOST}/b/new", 1) == ""
     for url in urls[4:8]:
-        guard.trust(url)
+        guard.trust(place_of(guard, url))
     assert guard.refusal(f"{HOST}/a/new", 1) == ""
 
 
 def test_a_place_where_every_page_is_suspect_keeps_the_least_room_and_can_recover() -> None:
-    guard = TrapGuard(TrapSettings(min_suspect_urls=10))
+    guard = TrapGuard(replace(WATCHFUL, min_suspect_urls=10))
     first = f"{HOST}/list?x=first"
     assert guard.refusal(first, 1) == ""
     for _ in range(1000):
-        guard.suspect(first)
+        guard.suspect(place_of(guard, first))
     assert admitted(guard, (f"{HOST}/list?x={number}" for number in range(500))) == 9
+    assert (
+        guard.refusal(f"{HOST}/list?x=new", 1) == f"queries: more than 10 in https://x.example/list?x{ALIKE}"
+    )
     for _ in range(100):
-        guard.trust(first)
-    assert admitted(guard, (f"{HOST}/list?y={number}" for number in range(500))) == 500
+        guard.trust(place_of(guard, first))
+    assert admitted(guard, (f"{HOST}/list?x={number}" for number in range(1000, 1500))) == 500
 
 
 def test_a_date_that_was_refused_takes_no_room_in_its_calendar() -> None:
-    guard = TrapGuard(TrapSettings(min_suspect_urls=5, max_dates_per_path=10))
+    guard = TrapGuard(replace(WATCHFUL, min_suspect_urls=5, max_dates_per_path=10))
     days = calendar_of_queries(200)
     assert admitted(guard, days[:5]) == 5
     for _ in range(100):
-        guard.suspect(days[0])
+        guard.suspect(place_of(guard, days[0]))
     assert admitted(guard, days[5:]) == 0
     for _ in range(100):
-        guard.trust(days[0])
+        guard.trust(place_of(guard, days[0]))
     assert admitted(guard, days[5:]) == 5
 
 
-def test_suspect_queries_do_not_take_room_from_pages() -> None:
-    guard = TrapGuard(TrapSettings(min_suspect_urls=1))
-    for number in range(200):
-        guard.refusal(f"{HOST}/a/list?x={number}", 1)
-        guard.suspect(f"{HOST}/a/list?x={number}")
-    assert admitted(guard, (f"{HOST}/a/{number}" for number in range(300))) == 300
+@pytest.mark.parametrize(
+    ("trap", "honest"),
+    [
+        ("/a/list?x={}", "/a/{}"),
+        ("/index.php?month={}", "/index.php?article={}"),
+        ("/a/days/{}", "/a/papers/{}"),
+        ("/a/2024/05/{:02}", "/a/slug-{}"),
+        ("/a/2024/05/{:02}", "/a/2024/slug-{}"),
+    ],
+)
+def test_suspect_pages_take_no_room_from_pages_of_another_kind(trap: str, honest: str) -> None:
+    guard = TrapGuard(replace(WATCHFUL, min_suspect_urls=1))
+    for number in range(1, 29):
+        url = HOST + trap.format(number)
+        if not guard.refusal(url, 1):
+            for _ in range(40):
+                guard.suspect(place_of(guard, url))
+    assert guard.refusal(HOST + trap.format(29), 1) != ""
+    assert admitted(guard, (HOST + honest.format(number) for number in range(300))) == 300
+
+
+def test_where_each_folder_has_a_few_pages_their_section_is_watched() -> None:
+    guard = TrapGuard(TrapSettings(suspect_from_urls=50, min_suspect_urls=60, compare_every_pages=1))
+    urls = [f"{HOST}/a/{number}/page" for number in range(60)]
+    assert admitted(guard, urls) == 60
+    assert place_of(guard, urls[0]).prefix == f"{HOST}/a *"
+    for url in urls:
+        guard.suspect(place_of(guard, url))
+    assert guard.refusal(f"{HOST}/a/new/page", 1) != ""
+    assert guard.refusal(f"{HOST}/b/new/page", 1) == ""
+
+
+def test_of_a_crowded_place_one_page_in_so_many_is_looked_at_until_one_is_suspect() -> None:
+    guard = TrapGuard(TrapSettings(suspect_from_urls=100, compare_every_pages=10))
+    urls = [f"{HOST}/a/{number}" for number in range(150)]
+    assert admitted(guard, urls[:99]) == 99
+    assert {guard.watch(url) for url in urls[:99]} == {None}
+    assert admitted(guard, urls[99:]) == 51
+    looked = [place for url in urls[:100] if (place := guard.watch(url))]
+    assert len(looked) == 10
+    guard.suspect(looked[0])
+    assert all(guard.watch(url) for url in urls)
+    guard.trust(looked[0])
+    assert not all(guard.watch(url) for url in urls)
 
 
 def test_a_page_now_and_then_that_is_suspect_changes_nothing() -> None:
     guard = TrapGuard(TrapSettings())
     urls = [f"{HOST}/wiki/{number}" for number in range(3000)]
+    looks = 0
     for number, url in enumerate(urls):
         assert guard.refusal(url, 1) == ""
-        (guard.suspect if number % 3 == 0 else guard.trust)(url)
+        if place := guard.watch(url):
+            looks += 1
+            (guard.suspect if number % 3 == 0 else guard.trust)(place)
+    assert 100 < looks < 1000
 
 
-def test_judging_a_page_that_never_passed_changes_nothing() -> None:
-    guard = TrapGuard(TrapSettings())
+def test_a_page_that_never_passed_is_not_looked_at() -> None:
+    guard = TrapGuard(TrapSettings(suspect_from_urls=0, compare_every_pages=1))
     for url in (f"{HOST}/", f"{HOST}/a/b", f"{HOST}/a?b"):
-        guard.suspect(url)
-        guard.trust(url)
-    assert refusals([f"{HOST}/a/b"]) == []
+        assert guard.watch(url) is None
 
 
 def test_memory_is_bounded_and_what_is_in_use_is_not_forgotten() -> None:
@@ -379,7 +437,9 @@ def test_the_same_urls_in_the_same_order_are_judged_the_same_way() -> None:
 )
 def test_any_canonical_url_is_judged_and_a_refusal_names_its_trap(paths: list[str], depth: int) -> None:
     guard = TrapGuard(
-        TrapSettings(max_urls_per_folder=4, max_queries_per_path=3, max_parameters=3, max_dates_per_path=1)
+        replace(
+            WATCHFUL, max_urls_per_folder=4, max_queries_per_path=3, max_parameters=3, max_dates_per_path=1
+        )
     )
     for path in paths:
         try:
@@ -389,7 +449,8 @@ def test_any_canonical_url_is_judged_and_a_refusal_names_its_trap(paths: list[st
         reason = guard.refusal(url, depth)
         kind, colon, detail = reason.partition(": ")
         assert reason == "" or (kind in TRAPS and colon and 0 < len(detail) < 200)
-        guard.suspect(url)
+        if place := guard.watch(url):
+            guard.suspect(place)
         assert bool(guard.refusal(url, depth)) == bool(reason)
 
 

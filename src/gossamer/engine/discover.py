@@ -47,7 +47,8 @@ class Discoverer:
         self._seen = seen
         self._max_depth = settings.limits.depth
         self._prefer = Globs(settings.scope.prefer)
-        self._traps = TrapGuard(settings.traps) if settings.traps.traps else None
+        #: What refuses places without end; None where they are allowed.
+        self.traps = TrapGuard(settings.traps) if settings.traps.traps else None
         self._outside: set[int] = set()
 
     def learn(self, found: Iterable[Found]) -> None:
@@ -94,7 +95,7 @@ class Discoverer:
         return self._unless_trapped(discovered)
 
     def _unless_trapped(self, request: Request) -> Found:
-        trap = self._traps.refusal(request.url, request.depth) if self._traps is not None else ""
+        trap = self.traps.refusal(request.url, request.depth) if self.traps is not None else ""
         return Found(request, "trap", trap) if trap else Found(request)
 
     def redirect(self, request: Request, target: Link) -> tuple[Found, str]:

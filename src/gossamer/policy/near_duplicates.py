@@ -96,7 +96,7 @@ class NearIndex:
         """Return the nearest stored hash within `MAX_DISTANCE`, the newest of equals."""
         hashes = self._hashes
         nearest, best = 0, MAX_DISTANCE + 1
-        for table, block in enumerate(_blocks(simhash)):
+        for table, block in enumerate(blocks(simhash)):
             following = self._next[table]
             slot = self._heads[table][block]
             while slot:
@@ -112,11 +112,11 @@ class NearIndex:
             return
         slot = self._newest % (len(self._used) - 1) + 1
         self._remove(slot)
-        for table, block in enumerate(_blocks(simhash)):
+        for table, block in enumerate(blocks(simhash)):
             if self._sizes[table][block] >= self._max_bucket:
                 self._remove(self._oldest(table, block))
         # Linked only now: making room may have changed any of the four chains.
-        for table, block in enumerate(_blocks(simhash)):
+        for table, block in enumerate(blocks(simhash)):
             self._next[table][slot] = self._heads[table][block]
             self._heads[table][block] = slot
             self._sizes[table][block] += 1
@@ -176,7 +176,7 @@ class NearIndex:
     def _remove(self, slot: int) -> None:
         if not self._used[slot]:
             return
-        for table, block in enumerate(_blocks(self._hashes[slot])):
+        for table, block in enumerate(blocks(self._hashes[slot])):
             following = self._next[table]
             before, here = 0, self._heads[table][block]
             while here != slot:
@@ -238,6 +238,7 @@ def _greater(planes: list[int], threshold: int) -> int:
     return greater
 
 
-def _blocks(simhash: int) -> tuple[int, int, int, int]:
+def blocks(simhash: int) -> tuple[int, int, int, int]:
+    """Return the four 16-bit blocks of a hash; hashes within `MAX_DISTANCE` have at least one in common."""
     block = _BLOCKS - 1
     return simhash & block, simhash >> 16 & block, simhash >> 32 & block, simhash >> 48

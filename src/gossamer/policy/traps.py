@@ -1,8 +1,8 @@
 """Places where a crawl would never end: loops, calendars, sessions, parameters and hosts without number.
 
 Everything is judged by the shape of URLs and by how many of one shape there were, so nothing needs to be fetched
-to be refused. What pages turn out to be comes back by `suspect` and `trust`: the room of a folder whose pages
-repeat each other shrinks, and grows again.
+to be refused. Where there are many, some of the pages are to be looked at (`watch`), and what they turn out to be
+comes back by `suspect` and `trust`: the room of a place whose pages repeat each other shrinks, and grows again.
 """
 
 from __future__ import annotations
@@ -30,19 +30,24 @@ TRAPS: dict[str, str] = {
 
 
 @dataclass(slots=True)
-class _Place:
-    """Where URLs take room: a folder, a path with queries, a section, a calendar."""
+class Place:
+    """Where URLs take room: a folder, a path with queries, one choice of its parameters, a section, a calendar."""
 
     trap: str
     prefix: str
     limit: int
-    section: _Place | None = None
+    section: Place | None = None
+    #: Of a choice of parameters: whether they may carry a session, or a date.
+    may_be_session: bool = False
+    dated: bool = False
     count: int = 0
+    #: Pages met since there are many, by which it is decided whether one is looked at.
+    met: int = 0
     #: By how much suspect pages outnumber the others, and what that leaves of the limit.
     suspicion: int = 0
     room: int = field(init=False)
-    #: Hashes of what is counted once: of a query's parameter names, whether they may carry a session, or a date.
-    members: dict[int, tuple[bool, bool]] = field(default_factory=dict)
+    #: What is counted once, by its hash: choices of parameters, which are places too; sessions; hosts.
+    members: dict[int, Place | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.room = self.limit
@@ -81,24 +86,48 @@ class TrapGuard:
                 self._old, self._young = self._young, set()
         return reason
 
-    def suspect(self, url: str) -> None:
-        """Note that a page is a near duplicate or a soft 404: there is less room for URLs beside it."""
-        self._doubt(url, 1)
+    def watch(self, url: str) -> Place | None:
+        """Return the place of a fetched page if the page should be looked at; None for most.
 
-    def trust(self, url: str) -> None:
-        """Note that a page is unlike the others: it makes up for a suspect one."""
-        self._doubt(url, -1)
+        Only where there are `suspect_from_urls` URLs, and then one page in `compare_every_pages`, or every page while
+        there is suspicion. The narrowest such place answers: what a calendar is like says nothing of its folder.
+        """
+        place = self._crowded(url)
+        if place is None:
+            return None
+        place.met += 1
+        return place if place.suspicion or place.met % self._settings.compare_every_pages == 0 else None
 
-    def _doubt(self, url: str, change: int) -> None:
+    def suspect(self, place: Place) -> None:
+        """Note that a page of a place is a near duplicate or a soft 404: there is less room for others."""
+        self._doubt(place, 1)
+
+    def trust(self, place: Place) -> None:
+        """Note that a page is unlike the others of its place: it makes up for a suspect one."""
+        self._doubt(place, -1)
+
+    def _doubt(self, place: Place, change: int) -> None:
         settings = self._settings
-        mark = url.find("?") + 1
+        place.suspicion = min(max(place.suspicion + change, 0), self._most_suspicion)
+        halved = place.limit >> place.suspicion // settings.suspects_per_halving
+        place.room = min(place.limit, max(halved, settings.min_suspect_urls))
+
+    def _crowded(self, url: str) -> Place | None:
+        many, mark = self._settings.suspect_from_urls, url.find("?") + 1
         place = self._places.get(url[:mark] if mark else _folder(url))
-        # What its queries are like says nothing about the other pages of a section.
-        for one in (place, place.section if place and not mark else None):
-            if one is not None:
-                one.suspicion = min(max(one.suspicion + change, 0), self._most_suspicion)
-                halved = one.limit >> one.suspicion // settings.suspects_per_halving
-                one.room = min(one.limit, max(halved, settings.min_suspect_urls))
+        if place is None:
+            return None
+        if mark:
+            place = place.members.get(_shape(_names(url[mark:]))) if place.count >= many else None
+            return place if place is not None and place.count >= many else None
+        section = place.section
+        if place.count < many and (section is None or section.count < many):
+            return None
+        dated = _dated(url) if url[-1].isdigit() or url[-2].isdigit() else None
+        dates = self._places.get(_calendar_of(url, dated)) if dated else None
+        if dates is not None and dates.count >= many:
+            return dates
+        return place if place.count >= many else section
 
     # -- one URL ---------------------------------------------------------------------------------------
 
@@ -114,9 +143,9 @@ class TrapGuard:
             if reason:
                 return reason
         if leaf[-1:].isdigit():
-            dated = _DATED_PATH.search(url, max(len(url) - _DATED_PATH_CHARS, 0))
+            dated = _dated(url)
             if dated:
-                return self._enter_calendar(f"{url[: dated.start()]} /date", place, depth)
+                return self._enter_calendar(_calendar_of(url, dated), place, depth)
         return _enter(place)
 
     def _enter_queries(self, url: str, start: int, depth: int) -> str:
@@ -127,48 +156,53 @@ class TrapGuard:
         query = url[start:]
         if len(query) > self._settings.max_query_bytes:
             return f"parameters: {len(query):,} bytes"
-        names = [parameter.partition("=")[0] for parameter in query.split("&")]
-        names.sort()
-        shape = hash("&".join(names))
-        traits = place.members.get(shape) or self._admit_shape(place, names, shape)
-        if isinstance(traits, str):
-            return traits
-        may_be_session, dated = traits
-        if may_be_session:
+        names = _names(query)
+        shape = _shape(names)
+        alike = place.members.get(shape) or self._admit_shape(place, names, shape)
+        if isinstance(alike, str):
+            return alike
+        if alike.may_be_session:
             session = _SESSION_IN_QUERY.search(query)
             if session and not self._is_own_session(url, session):
                 return f"session: {_short(session[0])}"
-        if dated or ("-" in query and _DATED_VALUE.search(query)):
-            return self._enter_calendar(prefix + " date", place, depth)
-        return _enter(place)
+        if alike.count >= alike.room:
+            return _full(alike if alike.room < alike.limit else place)
+        if alike.dated or ("-" in query and _DATED_VALUE.search(query)):
+            reason = self._enter_calendar(prefix + " date", place, depth)
+        else:
+            reason = _enter(place)
+        alike.count += not reason
+        return reason
 
-    def _enter_calendar(self, prefix: str, place: _Place, depth: int) -> str:
+    def _enter_calendar(self, prefix: str, place: Place, depth: int) -> str:
         settings = self._settings
         if depth > settings.max_calendar_depth:
             return f"calendar: a date {depth:,} links from a seed"
         dates = self._places.get(prefix)
-        dates = dates or self._places.put(_Place("calendar", prefix, settings.max_dates_per_path))
+        dates = dates or self._places.put(Place("calendar", prefix, settings.max_dates_per_path))
         if dates.count >= dates.room:
             return _full(dates)
         reason = _enter(place)
         dates.count += not reason
         return reason
 
-    def _admit_shape(self, place: _Place, names: list[str], shape: int) -> tuple[bool, bool] | str:
+    def _admit_shape(self, place: Place, names: list[str], shape: int) -> Place | str:
         limit = self._settings.max_parameter_sets_per_path
         if len(names) > self._settings.max_parameters:
             return f"parameters: {len(names)} in one query"
         if len(place.members) >= limit:
             return f"parameters: more than {limit:,} choices of them in {_short(place.prefix)}"
         lowered = {name.lower() for name in names}
-        traits = (not lowered.isdisjoint(_SESSION_NAMES), not lowered.isdisjoint(_CALENDAR_NAMES))
-        place.members[shape] = traits
+        alike = Place("queries", place.prefix + "&".join(names), place.limit)
+        alike.may_be_session = not lowered.isdisjoint(_SESSION_NAMES)
+        alike.dated = not lowered.isdisjoint(_CALENDAR_NAMES)
+        place.members[shape] = alike
         self._places.grow()
-        return traits
+        return alike
 
     # -- a new prefix ----------------------------------------------------------------------------------
 
-    def _open(self, trap: str, prefix: str, limit: int) -> _Place | str:
+    def _open(self, trap: str, prefix: str, limit: int) -> Place | str:
         """Return a new place, or why there can be none.
 
         A path with queries takes room in its folder, and a section in the root: a trap that opens a new one for
@@ -178,9 +212,9 @@ class TrapGuard:
         if trap == "queries":
             reason, folder = reason or self._enter_folder(prefix[:-1], 0), _folder(prefix[:-1])
         section = reason or self._section(folder)
-        return section if isinstance(section, str) else self._places.put(_Place(trap, prefix, limit, section))
+        return section if isinstance(section, str) else self._places.put(Place(trap, prefix, limit, section))
 
-    def _section(self, folder: str) -> _Place | str | None:
+    def _section(self, folder: str) -> Place | str | None:
         """Return the section of a folder, or why it can have none; None for the root."""
         end = folder.find("/", folder.index("/", _AUTHORITY) + 1)
         if end < 0:
@@ -189,7 +223,7 @@ class TrapGuard:
         # With a space, which no URL has: an empty segment must not make it the key of the root.
         key = folder[:end] + " *"
         section = self._places.get(key) or self._enter_folder(folder[:end], 0)
-        return section or self._places.put(_Place("folder", key, self._settings.max_urls_per_section))
+        return section or self._places.put(Place("folder", key, self._settings.max_urls_per_section))
 
     def _host_refusal(self, url: str) -> str:
         settings, host = self._settings, host_of(url)
@@ -224,32 +258,16 @@ class TrapGuard:
         return self._places.admit("session", host_of(url), value, self._settings.max_sessions_per_host)
 
 
-def looks_like_soft_404(title: str, text_length: int, status: int) -> bool:
-    """Whether a page answers with a success but says by its title that there is nothing here.
-
-    Only short pages (`text_length` in characters) whose title, or a part of it between dashes or bars, is such a
-    message and nothing else: an article about the error 404 is none.
-    """
-    if not 200 <= status < 300 or text_length > _MAX_SOFT_404_CHARS:
-        return False
-    for part in _TITLE_PARTS.split(title[:_MAX_TITLE_CHARS].lower()):
-        words = _WORDS.findall(part)
-        message = " ".join(word for word in words if not _FILLER.fullmatch(word))
-        if _NOTHING_HERE.fullmatch(message) or (not message and "404" in words):
-            return True
-    return False
-
-
 class _Places:
     """Places by prefix. Two generations bound them: when the young one is full, it becomes the old one."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._filled = 0
-        self._young: dict[str, _Place] = {}
-        self._old: dict[str, _Place] = {}
+        self._young: dict[str, Place] = {}
+        self._old: dict[str, Place] = {}
 
-    def get(self, prefix: str) -> _Place | None:
+    def get(self, prefix: str) -> Place | None:
         place = self._young.get(prefix)
         if place is None and prefix in self._old:
             place = self.put(self._old.pop(prefix))
@@ -257,7 +275,7 @@ class _Places:
                 self.put(place.section)
         return place
 
-    def put(self, place: _Place) -> _Place:
+    def put(self, place: Place) -> Place:
         self.grow(1 + len(place.members))
         self._young[place.prefix] = place
         return place
@@ -272,17 +290,17 @@ class _Places:
         """Return whether the member is one of the first `limit` of its key."""
         # With a space, which no URL has: not the prefix of a place for URLs.
         prefix = f"{trap} {key}"
-        place = self.get(prefix) or self.put(_Place(trap, prefix, limit))
+        place = self.get(prefix) or self.put(Place(trap, prefix, limit))
         identity = hash(member)
         if identity not in place.members:
             if len(place.members) >= limit:
                 return False
-            place.members[identity] = (False, False)
+            place.members[identity] = None
             self.grow()
         return True
 
 
-def _enter(place: _Place) -> str:
+def _enter(place: Place) -> str:
     """Count a URL in a place and its section, or say which of them has no room."""
     section = place.section
     if place.count >= place.room:
@@ -295,8 +313,28 @@ def _enter(place: _Place) -> str:
     return ""
 
 
-def _full(place: _Place) -> str:
-    return f"{place.trap}: more than {place.room:,} in {_short(place.prefix)}"
+def _full(place: Place) -> str:
+    suspected = (
+        " (pages there are nearly the same, or say that there is nothing)" if place.room < place.limit else ""
+    )
+    return f"{place.trap}: more than {place.room:,} in {_short(place.prefix)}{suspected}"
+
+
+def _names(query: str) -> list[str]:
+    return sorted(parameter.partition("=")[0] for parameter in query.split("&"))
+
+
+def _shape(names: list[str]) -> int:
+    return hash("&".join(names))
+
+
+def _dated(url: str) -> re.Match[str] | None:
+    """Return where the date begins that a path ends with."""
+    return _DATED_PATH.search(url, max(len(url) - _DATED_PATH_CHARS, 0))
+
+
+def _calendar_of(url: str, dated: re.Match[str]) -> str:
+    return f"{url[: dated.start()]} /date"
 
 
 def _folder(url: str) -> str:
@@ -343,19 +381,3 @@ _YEAR, _MONTH, _DAY = r"[12]\d{3,4}", r"(?:0?[1-9]|1[0-2])", r"(?:0?[1-9]|[12]\d
 _DATED_VALUE = re.compile(rf"={_YEAR}-{_MONTH}(?:-{_DAY})?(?![^&])")
 _DATED_PATH = re.compile(rf"/{_YEAR}[/-]{_MONTH}(?:[/-]{_DAY})?/?$")
 _DATED_PATH_CHARS = len("/12345/12/12/")
-
-_MAX_SOFT_404_CHARS = 5000
-_MAX_TITLE_CHARS = 300
-_TITLE_PARTS = re.compile(r"\s-+\s|[|:\u2013\u2014\u00b7\u2022\u00ab\u00bb]")
-_WORDS = re.compile(r"\w+")
-_FILLER = re.compile(
-    "404|a|be|error|erreur|fehler|oops|page|requested|seite|sorry|the|this|url|p[aá]gina|страница"
-)
-#: What such titles say, without the fillers.
-_NOTHING_HERE = re.compile(
-    "(?:(?:file|content|document|article|product) )?(?:you (?:are|were) looking for )?(?:(?:was|is|could|can) )?not found"
-    "|cannot found|(?:does not|doesn t) exist|is no longer available"
-    "|(?:die )?(?:wurde )?nicht gefunden|introuvable|non trouvée|n(?:o|ão) encontrad[ao]|non trovata|niet gevonden"
-    "|sidan hittades inte|siden blev ikke fundet|strona nie istnieje|nie znaleziono strony|stránka nenalezena|не найдена"
-    "|ページが見つかりません|页面不存在|找不到页面|페이지를 찾을 수 없습니다"
-)
