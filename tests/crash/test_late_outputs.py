@@ -62,15 +62,30 @@ def test_an_output_that_lost_its_end_is_written_anew(web: SyntheticWeb, finished
     assert read_records(finished.outputs[0]) == before
 
 
+@pytest.mark.parametrize("name", ["late.jsonl", "late.csv"])
 @pytest.mark.parametrize("boundary", ["sink:before", "sink:torn", "sink:synced", "cursor:written"])
 def test_killed_while_a_late_output_is_filled_it_is_still_filled_once(
-    web: SyntheticWeb, finished: Crawl, boundary: str
+    web: SyntheticWeb, finished: Crawl, boundary: str, name: str
 ) -> None:
-    late = replace(finished, outputs=(finished.folder / "late.jsonl",))
+    late = replace(finished, outputs=(finished.folder / name,))
     assert late.run(f"{boundary}@1").returncode == KILLED
     late.finish()
     assert not web.hits
     check_complete(late)
+
+
+@pytest.mark.parametrize("boundary", ["", "sink:torn@1", "cursor:written@1"])
+def test_a_csv_with_other_fields_is_made_anew_with_all_pages_and_without_a_request(
+    web: SyntheticWeb, finished: Crawl, boundary: str
+) -> None:
+    late = replace(finished, outputs=(finished.folder / "late.csv",))
+    late.finish()
+    other = late.with_flags("--fields", "title,url,status")
+    assert other.run(boundary).returncode == (KILLED if boundary else 0)
+    other.finish()
+    assert not web.hits
+    check_complete(other)
+    assert late.outputs[0].read_bytes().startswith(b"title,url,status\n")
 
 
 def test_an_output_deleted_while_the_job_is_half_done_is_complete_in_the_end(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 import signal
@@ -42,7 +43,7 @@ def request(n):
 def visit(known):
     # Five pages of fifteen yield no record, which makes whole commits empty: the log has gaps.
     n = known.request.fingerprint
-    record = b'{"url":"https://a.example/%d","pad":"%s"}' % (n, b"x" * (n % 50)) if n % 15 > 4 else b""
+    record = b'{"url":"https://a.example/%d","pad":"%s"}' % (n, b'x,\\\\n\\\\"' * (n % 13)) if n % 15 > 4 else b""
     return Visit(known, Settled(State.FETCHED, "ok", status=200), record)
 
 async def main():
@@ -51,7 +52,7 @@ async def main():
     known = {cursor.output: cursor for cursor in await ledger.cursors()}
     consumers = []
     for name in outputs:
-        sink = open_sink(name, failpoint=die)
+        sink = open_sink(name, fields=("url", "pad") if ".csv" in name else (), failpoint=die)
         consumer = OutputConsumer(sink, ledger.log, known.get(sink.output), step_entries=2)
         await consumer.open(ledger.save_cursors)
         consumers.append(consumer)
@@ -76,6 +77,7 @@ asyncio.run(main())
 
 SINK_BOUNDARIES = ("sink:before", "sink:torn", "sink:written", "sink:synced")
 LEDGER_BOUNDARIES = ("cursor:before", "cursor:written", "cursor:done", "commit:written", "commit:done")
+NAMES = ("a.jsonl", "b.jsonl.gz", "c.jsonl.zst", "d.csv", "e.csv.gz", "f.csv.zst")
 EXPECTED = [f"https://a.example/{n}" for n in range(1, 61) if n % 15 > 4]
 
 
@@ -93,6 +95,8 @@ def urls(path: Path) -> list[str]:
     elif path.suffix == ".zst":
         data = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data), read_across_frames=True).read()
     assert not data or data.endswith(b"\n")
+    if ".csv" in path.name:
+        return [row["url"] for row in csv.DictReader(io.StringIO(data.decode(), newline=""))]
     return [msgspec.json.decode(line)["url"] for line in data.splitlines()]
 
 
@@ -100,16 +104,19 @@ def urls(path: Path) -> list[str]:
 def test_killed_again_and_again_at_a_boundary_every_output_gets_each_record_once(
     tmp_path: Path, boundary: str
 ) -> None:
-    outputs = [tmp_path / "a.jsonl", tmp_path / "b.jsonl.gz", tmp_path / "c.jsonl.zst"]
+    outputs = [tmp_path / name for name in NAMES]
     # First at once, while no cursor is behind the first byte, then ever further on.
     killed = [run(tmp_path, outputs, boundary, countdown) for countdown in (1, 2, 3, 5)]
     assert killed[0] == -signal.SIGKILL
     assert run(tmp_path, outputs) == 0
-    assert [urls(output) for output in outputs] == [EXPECTED] * 3
+    assert [urls(output) for output in outputs] == [EXPECTED] * len(outputs)
 
 
-def test_an_output_added_late_or_deleted_is_filled_from_the_log_without_any_fetch(tmp_path: Path) -> None:
-    first, late = tmp_path / "first.jsonl", tmp_path / "late.jsonl.zst"
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+def test_an_output_added_late_or_deleted_is_filled_from_the_log_without_any_fetch(
+    tmp_path: Path, form: str
+) -> None:
+    first, late = tmp_path / f"first.{form}", tmp_path / f"late.{form}.zst"
     run(tmp_path, [first], "sink:torn", 4)
     run(tmp_path, [first, late])
     assert urls(first) == urls(late) == EXPECTED

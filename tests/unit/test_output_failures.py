@@ -92,9 +92,11 @@ def test_a_folder_that_may_not_be_written_is_said_in_one_line(forbidden_folder: 
         asyncio.run(open_and_close(forbidden_folder / "out.jsonl"))
 
 
-@pytest.mark.parametrize("name", ["out.csv", "out.parquet", "out.json", "out", "out.gz", "jsonl"])
+@pytest.mark.parametrize(
+    "name", ["out.tsv", "out.csv.bz2", "out.parquet", "out.json", "out", "out.gz", "jsonl"]
+)
 def test_an_unknown_suffix_is_refused_with_the_known_ones(name: str) -> None:
-    with pytest.raises(UsageError, match=r"\.jsonl, \.ndjson, \.jsonl\.gz, .*\.jsonl\.zst"):
+    with pytest.raises(UsageError, match=r"\.jsonl, \.ndjson, \.csv, \.jsonl\.gz, .*\.csv\.zst"):
         open_sink(name)
 
 

@@ -13,15 +13,15 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from gossamer.errors import OutputFailed
+from gossamer.observe.wording import spelled_out
+
+TAB = "\t"
+
 
 def escape(text: str) -> str:
-    r"""Return text with control, format and other invisible characters spelled out, as in `\x1b`.
-
-    So a URL or a server's message can neither move the cursor nor turn the reading direction.
-    """
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    r"""Return text with control, format and other invisible characters spelled out, as in `\x1b`."""
+    return spelled_out(text)
 
 
 def escape_json(line: str) -> str:
@@ -37,18 +37,48 @@ def _json_escape(character: str) -> str:
 
 
 def write_lines(lines: Iterable[str]) -> None:
-    """Write lines to stdout as they come. A reader that went away, as `head` does, ends it quietly."""
+    """Write lines to stdout as they come, each as one line whatever is in it; tabs separate fields.
+
+    A reader that went away, as `head` does, ends it quietly.
+    """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         for line in lines:
-            sys.stdout.write(f"{line}\n")
+            sys.stdout.write(f"{spelled_out(line, keep=TAB)}\n")
         sys.stdout.flush()
     except BrokenPipeError:
         # What is still buffered would raise once more when Python exits.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
+
+
+def say(line: str) -> None:
+    """Write a message to stderr, as one line whatever is in it."""
+    print(spelled_out(line), file=sys.stderr)
+
+
+def say_rendered(text: str) -> None:
+    """Write to stderr what is laid out already, with colours and line ends of our own and nothing of others."""
+    print(text, file=sys.stderr)
+
+
+def write_page(text: str, *, is_json: bool) -> None:
+    """Write data from the web to stdout: byte for byte to a file or a pipe, spelled out on a terminal.
+
+    On a terminal lines end at line feeds only, and JSON stays the same JSON. Raises `OutputFailed`.
+    """
+    if sys.stdout is None:
+        raise OutputFailed("standard output is closed")
+    if sys.stdout.isatty():
+        lines = text.removesuffix("\n").split("\n")
+        write_lines(
+            escape_json(line) if is_json else escape(line.removesuffix("\r").expandtabs()) for line in lines
+        )
+        return
+    sys.stdout.buffer.write(text.encode("utf-8", "replace") + (b"" if text.endswith("\n") else b"\n"))
+    sys.stdout.buffer.flush()
 
 
 @dataclass(frozen=True, slots=True)

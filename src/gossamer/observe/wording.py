@@ -6,17 +6,21 @@ from __future__ import annotations
 MAX_TEXT = 1000
 
 
-def harmless(text: str, limit: int = MAX_TEXT) -> str:
+def spelled_out(text: str, keep: str = "") -> str:
     r"""Return text in one line with control, format and other invisible characters spelled out, as in `\x1b`.
 
     So a host name or a server's message can neither move the cursor, nor recolour the screen, nor turn the
-    reading direction, nor begin a line of its own.
+    reading direction, nor begin a line of its own. Everything that is shown to people passes through here.
+    Characters in `keep` stay as they are.
     """
-    if len(text) > limit:
-        text = text[: limit - 1] + "…"
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+
+
+def harmless(text: str, limit: int = MAX_TEXT) -> str:
+    """Return text spelled out, and cut where nobody would read on."""
+    return spelled_out(text if len(text) <= limit else text[: limit - 1] + "…")
 
 
 def number_text(number: int) -> str:

@@ -1,4 +1,4 @@
-"""How a batch of JSON lines becomes bytes in a file: which fields, and which compression.
+"""How the text of a batch becomes bytes in a file: which compression, and which form the records have.
 
 Every batch becomes a complete gzip member or zstd frame, so a file that was cut between two batches is a
 valid file, and one that was cut elsewhere can be read up to there.
@@ -7,91 +7,133 @@ valid file, and one that was cut elsewhere can be read up to there.
 from __future__ import annotations
 
 import gzip
+import io
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
 
 import msgspec
 import zstandard
 
 from gossamer.contracts import LogEntry
-from gossamer.errors import OutputFailed, UsageError
+from gossamer.errors import OutputFailed
 
 _GZIP_LEVEL = 6
 _ZSTD_LEVEL = 3
+#: What of a file is looked at to tell whose it is. A block of zstd, the least that can be unpacked, is smaller.
+PEEK_BYTES = 262_144
+#: Of that, the text that is looked at: more than the longest row of headings.
+_PEEK_TEXT_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """One compression: `pack` makes a self-contained piece of a file, and every file begins with `magic`."""
+    """One compression: `pack` makes a self-contained piece of a file, `peek` reads the first text of a file.
+
+    `peek` is given the first `PEEK_BYTES` of a file, and returns nothing for what it did not pack.
+    """
 
     name: str
-    magic: bytes
     pack: Callable[[bytes], bytes]
+    peek: Callable[[bytes], bytes]
 
 
-def _plain(lines: bytes) -> bytes:
-    return lines
+def _plain(text: bytes) -> bytes:
+    return text
 
 
-def _gzip(lines: bytes) -> bytes:
-    return gzip.compress(lines, _GZIP_LEVEL, mtime=0)
+def _peek_plain(start: bytes) -> bytes:
+    return start[:_PEEK_TEXT_BYTES]
 
 
-def _zstd(lines: bytes) -> bytes:
+def _gzip(text: bytes) -> bytes:
+    return gzip.compress(text, _GZIP_LEVEL, mtime=0)
+
+
+def _peek_gzip(start: bytes) -> bytes:
+    try:
+        return zlib.decompressobj(wbits=31).decompress(start, _PEEK_TEXT_BYTES)
+    except zlib.error:
+        return b""
+
+
+def _zstd(text: bytes) -> bytes:
     # A compressor of its own for each frame: they are not safe to share between the threads of two outputs.
     compressor = zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True, write_content_size=True)
-    return compressor.compress(lines)
+    return compressor.compress(text)
 
 
-PLAIN = Codec("plain", b"{", _plain)
-GZIP = Codec("gzip", b"\x1f\x8b", _gzip)
-ZSTD = Codec("zstd", b"\x28\xb5\x2f\xfd", _zstd)
+def _peek_zstd(start: bytes) -> bytes:
+    try:
+        return zstandard.ZstdDecompressor().stream_reader(io.BytesIO(start)).read(_PEEK_TEXT_BYTES)
+    except zstandard.ZstdError:
+        return b""
 
-#: The suffix of an output's name decides its format.
-CODECS: dict[str, Codec] = {
-    ".jsonl": PLAIN,
-    ".ndjson": PLAIN,
-    ".jsonl.gz": GZIP,
-    ".ndjson.gz": GZIP,
-    ".jsonl.zst": ZSTD,
-    ".ndjson.zst": ZSTD,
-}
+
+PLAIN = Codec("plain", _plain, _peek_plain)
+GZIP = Codec("gzip", _gzip, _peek_gzip)
+ZSTD = Codec("zstd", _zstd, _peek_zstd)
+
+#: The last suffix of an output's name decides its compression.
+CODECS: dict[str, Codec] = {"": PLAIN, ".gz": GZIP, ".zst": ZSTD}
 
 
 def codec_for(name: str) -> Codec:
-    """Return the codec for a file name. An unknown suffix is a `UsageError` that lists the known ones."""
-    for suffix, codec in CODECS.items():
-        if name.lower().endswith(suffix):
-            return codec
-    known = ", ".join(CODECS)
-    raise UsageError(
-        f"unknown kind of output {name!r}: its name must end in one of {known}, or be - for stdout"
-    )
+    """Return the codec a file name asks for."""
+    return next((CODECS[suffix] for suffix in (".gz", ".zst") if name.lower().endswith(suffix)), PLAIN)
 
 
-class Projection:
-    """Keeps only the given fields of each record, in the given order. Without fields it keeps the lines as they are.
+class Whose(Enum):
+    """What the first text of a file says about who wrote it."""
 
-    Values are copied byte for byte and never built: a hostile page can make them large, but not slow. A field
-    that a record lacks is left out of its line.
+    OURS = "this form, with these columns"
+    OTHER_COLUMNS = "this form, with other columns"
+    FOREIGN = "something else"
+
+
+class Form(Protocol):
+    """How records become text. Every batch is whole lines and ends with a line end, so batches can be joined."""
+
+    @property
+    def head(self) -> bytes:
+        """What a file holds before its first record."""
+        ...
+
+    def encode(self, entry: LogEntry) -> bytes:
+        """Return the records of a batch as text. Raises `OutputFailed` for a log that is damaged."""
+        ...
+
+    def whose(self, start: bytes) -> Whose:
+        """Judge a file that is not empty by its first text."""
+        ...
+
+
+class RawRows:
+    """Reads the given fields of each record, each as its JSON text.
+
+    Values are never built: a hostile page can make them large, but not slow. A field that a record lacks is
+    `UNSET`.
     """
 
     def __init__(self, fields: tuple[str, ...]) -> None:
-        self.fields = tuple(dict.fromkeys(fields))
         # Attribute names are made up, because a field of a record may have any name.
-        names = {f"f{number}": field for number, field in enumerate(self.fields)}
+        names = {f"f{number}": field for number, field in enumerate(fields)}
         kind = msgspec.Raw | msgspec.UnsetType
         row = msgspec.defstruct("Row", [(name, kind, msgspec.UNSET) for name in names], rename=names)
         self._decoder = msgspec.json.Decoder(row)
-        self._encoder = msgspec.json.Encoder()
 
-    def apply(self, entry: LogEntry) -> bytes:
-        """Return the lines of a batch with the chosen fields only."""
-        if not self.fields or not entry.lines:
-            return entry.lines
+    def read(self, entry: LogEntry) -> list[msgspec.Struct]:
+        """Return a row for each record of a batch."""
         try:
-            return self._encoder.encode_lines(self._decoder.decode_lines(entry.lines))
+            return self._decoder.decode_lines(entry.lines)
         except msgspec.DecodeError as error:
-            raise OutputFailed(
-                f"the record log is damaged at position {entry.position} ({error}): start over with --fresh"
-            ) from error
+            raise damaged(entry, error) from error
+
+
+def damaged(entry: LogEntry, error: Exception) -> OutputFailed:
+    """Return what to raise for a batch of the log that cannot be read."""
+    return OutputFailed(
+        f"the record log is damaged at position {entry.position} ({error}): start over with --fresh"
+    )

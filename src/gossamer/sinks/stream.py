@@ -1,4 +1,4 @@
-"""JSON lines into something that cannot be cut back: standard output, a pipe, a device. At least once."""
+"""Lines of text into something that cannot be cut back: standard output, a pipe, a device. At least once."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from contextlib import suppress
 from gossamer.contracts import LogEntry
 from gossamer.errors import OutputClosed, OutputFailed
 from gossamer.model.outcome import Cursor
-from gossamer.sinks.codec import CODECS, PLAIN, Codec, Projection
+from gossamer.sinks.codec import PLAIN, Codec, Form
 from gossamer.sinks.failure import explained
+from gossamer.sinks.jsonl import JsonLines
 from gossamer.sinks.thread import OutputThread
 
 #: How long the thread waits for a reader before it looks whether somebody wants it to stop.
@@ -27,12 +28,14 @@ class StreamSink:
       or a cancelled write may leave a torn line: at least once.
     * A reader that went away is `OutputClosed`. A reader that is slow holds up nothing but this output, and a
       cancelled write ends without waiting for it; after that the sink is closed.
+    * Whoever opens it is a new reader: columns are named before the first row of each run.
     """
 
-    def __init__(self, path: str, *, fields: tuple[str, ...] = ()) -> None:
+    def __init__(self, path: str, form: Form, codec: Codec = PLAIN) -> None:
         self.output = os.path.abspath(path)  # noqa: PTH100 - Path.resolve would follow the user's links
-        self._codec = _codec_of(path)
-        self._projection = Projection(fields)
+        self._codec = codec
+        self._form = form
+        self._head = form.head
         self._thread = OutputThread()
         self._stopped = threading.Event()
         self._cursor = Cursor(self.output)
@@ -75,7 +78,7 @@ class StreamSink:
     def _write(self, entry: LogEntry) -> Cursor:
         if entry.position <= self._cursor.position:
             return self._cursor
-        data = self._codec.pack(self._projection.apply(entry)) if entry.lines else b""
+        data = self._codec.pack(self._head + self._form.encode(entry)) if entry.lines else b""
         with explained(self.output):
             try:
                 self._send(data)
@@ -83,6 +86,7 @@ class StreamSink:
                 # A torn line is the last thing a reader gets from us.
                 self._stopped.set()
                 raise
+        self._head = b"" if data else self._head
         self._cursor = Cursor(
             self.output, entry.position, self._cursor.offset + len(data), self._cursor.records + entry.records
         )
@@ -113,7 +117,7 @@ class StdoutSink(StreamSink):
     """Standard output, `-o -`: JSON lines without compression. A resume goes on where the last run ended."""
 
     def __init__(self, *, fields: tuple[str, ...] = (), fd: int = _STDOUT) -> None:
-        super().__init__("-", fields=fields)
+        super().__init__("-", JsonLines(fields))
         self.output = "-"
         self._shared = fd
 
@@ -122,8 +126,3 @@ class StdoutSink(StreamSink):
         if self._shared == _STDOUT and sys.__stdout__ is None:
             raise OutputFailed("standard output is closed: name a file with -o")
         return os.dup(self._shared)
-
-
-def _codec_of(path: str) -> Codec:
-    """Return the codec a name asks for; a device or pipe may have any name, and then its lines are plain."""
-    return next((codec for suffix, codec in CODECS.items() if path.lower().endswith(suffix)), PLAIN)
