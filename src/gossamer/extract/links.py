@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping
 from itertools import islice
 
+from gossamer.errors import InvalidUrl
 from gossamer.model.page import Link
-from gossamer.model.url import UrlPolicy, host_of
+from gossamer.model.url import UrlPolicy, host_of, join
 
 #: What a reference that leads to no page is remembered as.
 _NOWHERE = Link("", 0, "", follow=False)
@@ -15,6 +16,8 @@ _NOWHERE = Link("", 0, "", follow=False)
 _MAX_REMEMBERED_CHARS = 512
 #: References looked at for each link that is wanted, so that a page of invalid ones is not read to its end.
 _TRIES_PER_LINK = 10
+#: A longer base is passed over: what is relative to it is too long for a URL anyway.
+_MAX_BASE_CHARS = 8192
 
 # What decides where a reference may be remembered. Tabs and line breaks vanish wherever they stand (`ht\ntp:`),
 # and `http:page` is relative to an http page; both are rare, and resolved every time.
@@ -125,6 +128,18 @@ def refresh_target(content: str) -> str:
     if target[:1] in ("'", '"'):
         target = target[1:].partition(target[0])[0]
     return target
+
+
+def base_url(url: str, reference: str) -> str:
+    """Return the document's base URL, as an href, given the reference that it names as its base, if any."""
+    # Every reference is joined to the base, so a page of a long one and many others would take minutes.
+    if not 0 < len(reference) <= _MAX_BASE_CHARS:
+        return url
+    try:
+        base = join(url, reference)
+    except InvalidUrl:
+        return url
+    return url if base.startswith(("data:", "javascript:")) else base
 
 
 def _folder(base: str) -> str:
