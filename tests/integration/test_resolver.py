@@ -10,6 +10,7 @@ import pytest
 
 from gossamer.fetch.resolver import ResolveFailed, Resolver
 from gossamer.model.response import FetchProblem
+from gossamer.policy.address import parse_networks
 
 
 class Zone:
@@ -42,7 +43,10 @@ def test_localhost_is_loopback_without_asking_anyone(host: str) -> None:
         assert await Resolver(allow_private=True, lookup=zone.lookup).resolve(host) == ("127.0.0.1", "::1")
         refused = await failure_of(Resolver(allow_private=False, lookup=zone.lookup), host)
         assert refused.problem is FetchProblem.PRIVATE_ADDRESS
-        assert "resolves to 127.0.0.1, a loopback address; --allow-private allows it" in str(refused)
+        assert (
+            "resolves to 127.0.0.1, a loopback address; --allow-private or --allow-network 127.0.0.1 allows it"
+            in str(refused)
+        )
         assert zone.asked == []
 
     asyncio.run(scenario())
@@ -51,9 +55,15 @@ def test_localhost_is_loopback_without_asking_anyone(host: str) -> None:
 @pytest.mark.parametrize(
     ("host", "detail"),
     [
-        ("127.0.0.1", "127.0.0.1 is a loopback address; --allow-private allows it"),
-        ("[::1]", "::1 is a loopback address; --allow-private allows it"),
-        ("0.0.0.0", "0.0.0.0 is an unspecified address; --allow-private allows it"),
+        (
+            "127.0.0.1",
+            "127.0.0.1 is a loopback address; --allow-private or --allow-network 127.0.0.1 allows it",
+        ),
+        ("[::1]", "::1 is a loopback address; --allow-private or --allow-network ::1 allows it"),
+        (
+            "0.0.0.0",
+            "0.0.0.0 is an unspecified address; --allow-private or --allow-network 0.0.0.0 allows it",
+        ),
         ("[::ffff:a9fe:a9fe]", "is a metadata address"),
     ],
 )
@@ -78,7 +88,10 @@ def test_only_the_public_addresses_of_a_name_are_returned() -> None:
         assert await resolver.resolve("mixed") == ("93.184.216.34", "2606:4700::1")
         refused = await failure_of(resolver, "inside")
         assert refused.problem is FetchProblem.PRIVATE_ADDRESS
-        assert str(refused) == "inside resolves to 10.0.0.1, a private address; --allow-private allows it"
+        assert (
+            str(refused)
+            == "inside resolves to 10.0.0.1, a private address; --allow-private or --allow-network 10.0.0.1 allows it"
+        )
 
     asyncio.run(scenario())
 
@@ -209,5 +222,24 @@ def test_a_name_with_hundreds_of_addresses_yields_a_few() -> None:
     async def scenario() -> None:
         zone = Zone(many=[f"93.184.{n}.1" for n in range(250)])
         assert len(await Resolver(allow_private=False, lookup=zone.lookup).resolve("many")) == 8
+
+    asyncio.run(scenario())
+
+
+def test_an_allowed_network_lets_through_its_addresses_and_no_others() -> None:
+    async def scenario() -> None:
+        zone = Zone(
+            mixed=["10.0.0.1", "192.168.0.1", "fd00::1", "93.184.216.34", "::ffff:10.0.0.2"],
+            near=["10.0.0.255", "11.0.0.1", "10.0.1.0"],
+            far=["192.168.0.1"],
+        )
+        networks = parse_networks(["10.0.0.0/24", "fd00::1"])
+        resolver = Resolver(allow_private=False, allow_networks=networks, lookup=zone.lookup)
+        assert await resolver.resolve("mixed") == ("10.0.0.1", "fd00::1", "93.184.216.34", "::ffff:10.0.0.2")
+        assert await resolver.resolve("near") == ("10.0.0.255", "11.0.0.1")
+        assert await resolver.resolve("[::ffff:a00:1]") == ("::ffff:a00:1",)
+        refused = await failure_of(resolver, "far")
+        assert str(refused).endswith("; --allow-private or --allow-network 192.168.0.1 allows it")
+        assert (await failure_of(resolver, "localhost")).problem is FetchProblem.PRIVATE_ADDRESS
 
     asyncio.run(scenario())

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.policy.address import category, is_public
+from gossamer.errors import UsageError
+from gossamer.policy.address import category, is_listed, is_public, parse_networks
 
 REFUSED = [
     ("0.0.0.0", "unspecified"),
@@ -125,3 +126,51 @@ def test_nothing_that_python_calls_private_is_public(
 def test_text_that_is_no_address_is_an_error() -> None:
     with pytest.raises(ValueError, match="does not appear"):
         is_public("localhost")
+
+
+@pytest.mark.parametrize(
+    ("text", "inside", "outside"),
+    [
+        ("10.0.0.0/8", ["10.0.0.0", "10.255.255.255", "::ffff:10.1.2.3"], ["11.0.0.0", "9.255.255.255"]),
+        ("192.168.1.5", ["192.168.1.5", "::ffff:c0a8:105"], ["192.168.1.4", "192.168.1.6"]),
+        ("fd00::/8", ["fd00::1", "fdff::"], ["fc00::1", "fe80::1", "10.0.0.1"]),
+        ("fd00::7", ["fd00::7"], ["fd00::6", "fd00::8"]),
+        ("::ffff:10.0.0.0/104", ["10.1.2.3", "::ffff:10.1.2.3"], ["11.0.0.0", "::ffff:11.0.0.0"]),
+        ("::/0", ["::1", "fd00::1"], ["127.0.0.1", "::ffff:127.0.0.1"]),
+        ("0.0.0.0/0", ["127.0.0.1", "::ffff:127.0.0.1"], ["::1", "64:ff9b::7f00:1", "::127.0.0.1"]),
+        ("10.0.0.0/8", [], ["64:ff9b::a00:1", "2002:a00:1::", "::10.0.0.1"]),
+        ("64:ff9b::/96", ["64:ff9b::a00:1"], ["10.0.0.1"]),
+    ],
+)
+def test_a_network_holds_its_addresses_and_no_others(
+    text: str, inside: list[str], outside: list[str]
+) -> None:
+    networks = parse_networks([text])
+    assert [ip for ip in inside if not is_listed(ip, networks)] == []
+    assert [ip for ip in outside if is_listed(ip, networks)] == []
+
+
+def test_no_network_holds_nothing() -> None:
+    assert not is_listed("127.0.0.1", parse_networks([]))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "private", "10.0.0.0/33", "10.0.0.0/", "10.0.0/8", "10.0.0.0/-1", "10.0.0.0/8/8", "[fd00::]/8"),
+        *("10.0.0.0/255.0.0.0", "10.0.0.0/0.0.0.255", "fe80::1%lo", "fd00::/129", "010.0.0.1", "10.0.0.0/８"),
+        *("http://10.0.0.1/", "10.0.0.1:80", "localhost", "10.0.0.0 /8", "9" * 5000),
+    ],
+)
+def test_what_is_no_network_is_a_mistake_told_in_one_line(text: str) -> None:
+    with pytest.raises(
+        UsageError, match=r"--allow-network .* is not a network; write 10\.0\.0\.0/8"
+    ) as caught:
+        parse_networks(["10.0.0.0/8", text])
+    assert len(str(caught.value)) < 300
+    assert "\n" not in str(caught.value)
+
+
+def test_an_address_inside_a_network_is_not_taken_for_the_network() -> None:
+    with pytest.raises(UsageError, match=r"write 10\.1\.2\.3 or 10\.0\.0\.0/8"):
+        parse_networks(["10.1.2.3/8"])

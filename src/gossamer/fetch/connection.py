@@ -18,6 +18,8 @@ from gossamer.fetch.reply import Broken, Headers, Reply, read_headers
 from gossamer.model.response import FetchProblem
 
 _MAX_INTERIM_REPLIES = 10
+#: Pieces of a body that are kept apart. A piece of two bytes takes fifty.
+_MAX_PIECES = 1024
 _NO_BODY = frozenset({204, 304})
 _FRAMING = frozenset({"content-length", "transfer-encoding", "content-encoding"})
 
@@ -136,6 +138,8 @@ class Connection(asyncio.Protocol):
                     FetchProblem.TOO_MANY_HEADERS,
                     f"more than {self._limits.max_header_bytes} bytes of headers",
                 )
+        else:
+            self._bound_framing(size - self._wire + wire)
 
     # What the parser calls.
 
@@ -203,6 +207,9 @@ class Connection(asyncio.Protocol):
         #: Bytes of the body so far; bytes of reads that brought none of it; bytes of the latest read.
         self._wire: int = 0
         self._outside: int = 0
+        #: Bytes around the body in reads that brought some of it; pieces of the body that were made of many.
+        self._framing: int = 0
+        self._joined = 0
         self._read = 0
         self._interim = 0
         #: The announced length of the body, or -1.
@@ -213,6 +220,15 @@ class Connection(asyncio.Protocol):
         self._cut = False
         self._keep = False
         self._tainted = False
+
+    def _bound_framing(self, size: int) -> None:
+        """Keep what surrounds the pieces of a body in bounds: chunks may be tiny, and their extensions large."""
+        self._framing += size
+        if self._framing > self._cap + self._limits.max_header_bytes:
+            self._break(FetchProblem.TOO_LARGE, f"more than {self._cap} bytes around the chunks of the body")
+        elif len(self._body) - self._joined > _MAX_PIECES:
+            self._body[self._joined :] = [b"".join(self._body[self._joined :])]
+            self._joined += 1
 
     def _skip_interim(self, status: int) -> None:
         self._raw.clear()

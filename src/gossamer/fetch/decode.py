@@ -1,7 +1,8 @@
 """Content codings removed, within a bound: gzip, deflate, br and zstd, alone or one inside another.
 
 A body that would grow past its limit is given up after one chunk beyond it, whatever its compressed size
-promised: a bomb costs no more memory than an honest page of the largest size allowed.
+promised: a bomb costs no more memory than an honest page of the largest size allowed. One that grows out of all
+proportion to what was read of it is given up earlier still: it costs a few milliseconds.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ MAX_CODINGS = 3
 
 _INPUT_CHUNK = 65_536
 _OUTPUT_CHUNK = 262_144
+#: For decoders that do not tell how much of a chunk they have read.
+_SMALL_INPUT_CHUNK = 8_192
+#: Smaller bodies cost little, whatever they were made from.
+_UNSUSPICIOUS_BYTES = 1 << 20
 #: RFC 9659: a decoder of the `zstd` coding needs to support windows of 8 MB and no more.
 _ZSTD_WINDOW_BYTES = 8 * 1024 * 1024
 #: Each member costs set-up time out of all proportion to its 20 bytes; block gzip of a 10 MB page has 160.
@@ -33,7 +38,7 @@ class BadEncoding(Exception):
 
 
 class BodyTooLarge(Exception):
-    """The decoded body exceeds its limit."""
+    """The decoded body exceeds its limit. The text says which one."""
 
 
 class _Truncated(Exception):
@@ -55,28 +60,35 @@ def parse_codings(values: Sequence[str]) -> tuple[str, ...]:
     return codings
 
 
-def decode_body(body: bytes, codings: Sequence[str], limit: int, *, partial: bool = False) -> bytes:
+def decode_body(
+    body: bytes, codings: Sequence[str], limit: int, *, max_ratio: int = 0, partial: bool = False
+) -> bytes:
     """Undo `codings`, as returned by `parse_codings`. An empty body is empty under any coding.
 
-    Raises BadEncoding for a corrupt or cut-off stream and BodyTooLarge when any stage exceeds `limit`. With
-    `partial`, a cut-off stream yields what it holds, and at most `limit` bytes are returned.
+    Raises BadEncoding for a corrupt or cut-off stream, and BodyTooLarge when any stage exceeds `limit` or grows to
+    more than `max_ratio` times what was read (0 for any). With `partial`, a cut-off stream yields what it holds,
+    and at most `limit` bytes are returned.
     """
     for name in reversed(codings):
         if not body:
             break
-        body = _undo(body, name, limit, partial)
+        body = _undo(body, name, limit, max_ratio, partial)
     return body
 
 
-def _undo(body: bytes, name: str, limit: int, partial: bool) -> bytes:
+def _undo(body: bytes, name: str, limit: int, max_ratio: int, partial: bool) -> bytes:
     pieces: list[bytes] = []
     room = limit
+    source = _Source(body)
     try:
-        for piece in _DECODERS[name](body):
+        for piece in _DECODERS[name](source):
             pieces.append(piece)
             room -= len(piece)
             if room < 0:
                 break
+            grown = limit - room
+            if max_ratio and grown > _UNSUSPICIOUS_BYTES and grown > max_ratio * source.consumed:
+                raise BodyTooLarge(f"more than {max_ratio} times as large after decompression")
     except _Truncated:
         if not partial:
             raise BadEncoding(f"the {name} stream is cut off") from None
@@ -87,24 +99,36 @@ def _undo(body: bytes, name: str, limit: int, partial: bool) -> bytes:
         return decoded
     if partial:
         return decoded[:limit]
-    raise BodyTooLarge
+    raise BodyTooLarge(f"more than {limit} bytes after decompression")
 
 
-def _inflate(body: bytes, wbits: int) -> Iterator[bytes]:
+class _Source:
+    """Compressed bytes, and how many of them a decoder has read."""
+
+    __slots__ = ("body", "consumed")
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+        self.consumed = 0
+
+
+def _inflate(source: _Source, wbits: int) -> Iterator[bytes]:
     """Yield one zlib, gzip or raw deflate stream, and the further members of a gzip file.
 
     Whatever follows a complete stream is ignored, as browsers do. Input goes in by chunks so that what zlib
     keeps of it, and copies, stays small however many members there are.
     """
-    position, members = 0, 1
+    body, position, members = source.body, 0, 1
     stream = zlib.decompressobj(wbits)
     chunk = memoryview(body)[:_INPUT_CHUNK]
     while chunk:
         position += len(chunk)
         tail: bytes | memoryview = chunk
         while tail and not stream.eof:
-            yield stream.decompress(tail, _OUTPUT_CHUNK)
+            piece = stream.decompress(tail, _OUTPUT_CHUNK)
             tail = stream.unconsumed_tail
+            source.consumed = position - len(tail)
+            yield piece
         if stream.eof:
             position -= len(stream.unused_data)
             if wbits <= zlib.MAX_WBITS or body[position : position + 2] != _GZIP_MAGIC:
@@ -119,32 +143,42 @@ def _inflate(body: bytes, wbits: int) -> Iterator[bytes]:
         raise _Truncated
 
 
-def _gunzip(body: bytes) -> Iterator[bytes]:
-    return _inflate(body, 16 + zlib.MAX_WBITS)
+def _gunzip(source: _Source) -> Iterator[bytes]:
+    return _inflate(source, 16 + zlib.MAX_WBITS)
 
 
-def _deflate(body: bytes) -> Iterator[bytes]:
+def _deflate(source: _Source) -> Iterator[bytes]:
     """Undo `deflate`: zlib by the standard, raw from servers that misread it."""
+    body = source.body
     zlib_header = len(body) > 1 and body[0] & 0x0F == 8 and (body[0] << 8 | body[1]) % 31 == 0
-    return _inflate(body, zlib.MAX_WBITS if zlib_header else -zlib.MAX_WBITS)
+    return _inflate(source, zlib.MAX_WBITS if zlib_header else -zlib.MAX_WBITS)
 
 
-def _unbrotli(body: bytes) -> Iterator[bytes]:
+def _unbrotli(source: _Source) -> Iterator[bytes]:
     stream = brotli.Decompressor()
-    piece = stream.process(body, output_buffer_limit=_OUTPUT_CHUNK)
-    while piece or not stream.can_accept_more_data():
-        yield piece
+    for start in range(0, len(source.body), _SMALL_INPUT_CHUNK):
+        chunk = source.body[start : start + _SMALL_INPUT_CHUNK]
+        source.consumed = start + len(chunk)
+        piece = stream.process(chunk, output_buffer_limit=_OUTPUT_CHUNK)
+        while piece or not stream.can_accept_more_data():
+            yield piece
+            if stream.is_finished():
+                return
+            piece = stream.process(b"", output_buffer_limit=_OUTPUT_CHUNK)
         if stream.is_finished():
             return
-        piece = stream.process(b"", output_buffer_limit=_OUTPUT_CHUNK)
-    if not stream.is_finished():
-        raise _Truncated
+    raise _Truncated
 
 
-def _unzstd(body: bytes) -> Iterator[bytes]:
+def _unzstd(source: _Source) -> Iterator[bytes]:
+    body = source.body
     decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
-    with decompressor.stream_reader(io.BytesIO(body), read_across_frames=True) as reader:
+    compressed = io.BytesIO(body)
+    with decompressor.stream_reader(
+        compressed, read_size=_SMALL_INPUT_CHUNK, read_across_frames=True
+    ) as reader:
         while piece := reader.read(_OUTPUT_CHUNK):
+            source.consumed = compressed.tell()
             yield piece
     try:
         complete = _zstd_complete(body)
@@ -181,7 +215,7 @@ def _zstd_complete(body: bytes) -> bool:
     return position == len(body)
 
 
-_DECODERS: dict[str, Callable[[bytes], Iterator[bytes]]] = {
+_DECODERS: dict[str, Callable[[_Source], Iterator[bytes]]] = {
     "gzip": _gunzip,
     "x-gzip": _gunzip,
     "deflate": _deflate,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 from gossamer.model.response import FetchProblem
-from gossamer.policy.address import category
+from gossamer.policy.address import Network, category, is_listed
 
 #: Gives all addresses of a name in order of preference, or raises OSError.
 Lookup = Callable[[str], Awaitable[Sequence[str]]]
@@ -42,7 +42,7 @@ class _Answer:
 class Resolver:
     """Resolves names with the system's resolver and lets only public addresses through.
 
-    * Every address returned has passed `gossamer.policy.address`, unless `allow_private`.
+    * Every address returned is public by `gossamer.policy.address` or in one of `allow_networks`, unless `allow_private`.
     * A name with public and private addresses yields the public ones; IP literals are checked, never looked up.
     * `localhost` and names under it are loopback without asking anyone (RFC 6761).
     * Answers are kept for `ttl_seconds`, failures for `failure_ttl_seconds`, at most `max_names` of them;
@@ -53,6 +53,7 @@ class Resolver:
         self,
         allow_private: bool,
         *,
+        allow_networks: Sequence[Network] = (),
         ttl_seconds: float = 300.0,
         failure_ttl_seconds: float = 1.0,  # shorter than a retry's wait, or the retry would learn nothing
         max_names: int = 10_000,
@@ -62,6 +63,7 @@ class Resolver:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._allow_private = allow_private
+        self._allow_networks = tuple(allow_networks)
         self._ttl = ttl_seconds
         self._failure_ttl = failure_ttl_seconds
         self._max_names = max_names
@@ -120,10 +122,13 @@ class Resolver:
     def _judge(self, name: str, found: tuple[str, ...]) -> _Answer:
         if not found:
             return self._failure(FetchProblem.DNS, f"{name} has no address")
-        allowed = found if self._allow_private else tuple(ip for ip in found if not category(ip))
+        allowed = tuple(ip for ip in found if self._may_connect(ip))
         if not allowed:
             return self._failure(FetchProblem.PRIVATE_ADDRESS, _refusal(name, found[0]))
         return _Answer(allowed[: self._max_addresses], self._clock() + self._ttl)
+
+    def _may_connect(self, ip: str) -> bool:
+        return self._allow_private or not category(ip) or is_listed(ip, self._allow_networks)
 
     def _failure(self, problem: FetchProblem, detail: str) -> _Answer:
         return _Answer((), self._clock() + self._failure_ttl, problem, detail)
@@ -167,7 +172,7 @@ def _refusal(name: str, ip: str) -> str:
     kind = category(ip)
     noun = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind} address"
     verb = "is" if name == ip else f"resolves to {ip},"
-    return f"{name} {verb} {noun}; --allow-private allows it"
+    return f"{name} {verb} {noun}; --allow-private or --allow-network {ip} allows it"
 
 
 def _reason(error: Exception) -> str:

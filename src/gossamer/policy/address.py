@@ -6,7 +6,12 @@ judged by what it carries as well as by itself: a translator on the way would de
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+from gossamer.errors import UsageError
+
+Network = IPv4Network | IPv6Network
 
 #: Instance metadata of cloud providers: some inside private ranges, some in the middle of public ones.
 _METADATA = frozenset(
@@ -84,6 +89,7 @@ _WRAPPERS = (
     IPv6Network("::ffff:0:0:0/96"),  # translated (SIIT)
     IPv6Network("64:ff9b::/96"),  # NAT64
 )
+_MAPPED = _WRAPPERS[0]
 _SIX_TO_FOUR = IPv6Network("2002::/16")
 _TEREDO = IPv6Network("2001::/32")
 _GLOBAL_UNICAST = IPv6Network("2000::/3")
@@ -104,6 +110,49 @@ def category(ip: str | IPv4Address | IPv6Address) -> str:
     if isinstance(address, IPv4Address):
         return _first(address, _SPECIAL_V4)
     return _category_v6(address)
+
+
+def parse_networks(texts: Sequence[str]) -> tuple[Network, ...]:
+    """Read networks such as `10.0.0.0/8`, `192.168.1.5` or `fd00::/8`; a bare address is a network of one.
+
+    Raises `UsageError`. The IPv4-mapped spelling of an IPv4 network is that network.
+    """
+    return tuple(dict.fromkeys(_parse_network(text) for text in texts))
+
+
+def is_listed(ip: str | IPv4Address | IPv6Address, networks: Sequence[Network]) -> bool:
+    """Tell whether `ip` lies in one of `networks`. Raises ValueError if it is no address.
+
+    An IPv4-mapped address is the IPv4 address it stands for, since that is where the packets go; so no IPv6 network
+    holds one, not even `::/0`. What else carries an IPv4 address is listed by its own network alone.
+    """
+    address = ip_address(ip)
+    if isinstance(address, IPv6Address) and address in _MAPPED:
+        address = IPv4Address(int(address) & _LOW)
+    return any(address in network for network in networks)
+
+
+def _parse_network(text: str) -> Network:
+    address, slash, length = text.partition("/")
+    # `ipaddress` also reads net masks, host masks and zones, which hardly anyone means to write here.
+    if "%" in address or (slash and not (length.isascii() and length.isdigit())):
+        raise _no_network(text)
+    try:
+        network = ip_network(text, strict=False)
+    except ValueError:
+        raise _no_network(text) from None
+    if network.network_address != ip_address(address):
+        raise UsageError(f"--allow-network {text} begins inside a network; write {address} or {network}")
+    if isinstance(network, IPv6Network) and network.subnet_of(_MAPPED):
+        mapped = IPv4Address(int(network.network_address) & _LOW)
+        return IPv4Network((mapped, network.prefixlen - _MAPPED.prefixlen))
+    return network
+
+
+def _no_network(text: str) -> UsageError:
+    return UsageError(
+        f"--allow-network {text[:100]!r} is not a network; write 10.0.0.0/8, 192.168.1.5 or fd00::/8"
+    )
 
 
 def _category_v6(address: IPv6Address) -> str:
