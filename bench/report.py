@@ -57,18 +57,19 @@ python -m bench.run --quick         # one round over a small site; without --qui
 python -m bench.growth              # a ledger of a million URLs
 python -m bench.seeds               # a list of ten million URLs
 python -m bench.workers             # 1, 2, 4 and 8 worker processes
+python -m bench.hostile             # good hosts beside hostile ones
 ```
 
 `--write-docs` puts the result into this page.
 """
 
 
-def write_section(name: str, text: str) -> None:
-    """Replace the section `name` of the page, which is made where it is missing."""
-    page = PAGE.read_text(encoding="utf-8") if PAGE.exists() else FIRST
+def write_section(name: str, text: str, path: Path = PAGE) -> None:
+    """Replace the section `name` of a page; that of the benchmarks is made where it is missing."""
+    page = path.read_text(encoding="utf-8") if path.exists() else FIRST
     begin, end = f"<!-- bench:{name} -->", f"<!-- /bench:{name} -->"
     section = f"{begin}\n{text.strip()}\n{end}"
     pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
     page = pattern.sub(lambda _: section, page) if pattern.search(page) else f"{page.rstrip()}\n\n{section}\n"
-    PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text(page, encoding="utf-8")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(page, encoding="utf-8")
