@@ -28,8 +28,10 @@ from typing import TypeAlias, Unpack
 import msgspec
 
 from gossamer.asking import job_folder, job_spec
+from gossamer.config.hosts import WORD as HOSTS
 from gossamer.config.job_file import Mode
-from gossamer.config.load import convert, load_settings, suggestion
+from gossamer.config.load import convert, load_settings
+from gossamer.config.nearest import suggestion
 from gossamer.config.settings import Settings, every_setting
 from gossamer.config.words import SettingWords
 from gossamer.errors import UsageError
@@ -68,6 +70,8 @@ class Page(msgspec.Struct, frozen=True):
     bytes: int
     elapsed_ms: int
     attempt: int
+    #: With `near_duplicates`, 64 bits of the text in hexadecimal; empty where there is no text.
+    simhash: str = ""
     #: The URLs that redirected here, the first one first.
     redirected_from: tuple[str, ...] = ()
 
@@ -174,6 +178,8 @@ def _plan(
 def _settings(words: SettingWords) -> Settings:
     known = {setting.word: setting for setting in every_setting()}
     for word, value in words.items():
+        if word == HOSTS:
+            continue
         if word not in known:
             raise UsageError(f"there is no setting {word!r}{suggestion(word, known)}")
         convert(known[word], value, "argument")

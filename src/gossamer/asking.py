@@ -11,17 +11,25 @@ from pathlib import Path
 
 import msgspec
 
-from gossamer.assembly import request_headers, url_policy
+from gossamer.assembly import identity_of, url_policy
 from gossamer.config.job_file import JobSpec, Mode
+from gossamer.config.nearest import suggestion
 from gossamer.config.settings import Settings
 from gossamer.errors import UsageError
+from gossamer.fetch.identity import with_credentials
 from gossamer.frontier.job_folder import JobFolder
 from gossamer.model.page import link_to
 from gossamer.model.record import FIELDS
+from gossamer.model.url import without_user
+from gossamer.policy.address import parse_networks
 from gossamer.policy.proxies import parse_proxy
 from gossamer.sinks.spec import open_sink
 
 _MAX_NAME_BYTES = 200
+#: Settings that may hold a password.
+_SECRET = frozenset({"header", "proxy", "hosts"})
+#: Of a host or a file, in the name of a job.
+_MAX_PLACE_BYTES = 60
 
 
 def job_spec(
@@ -34,23 +42,31 @@ def job_spec(
         input_path = _regular_file(input_path)
     policy = url_policy(settings.scope)
     seeds = tuple(dict.fromkeys(link_to(with_scheme(url), None, policy).url for url in urls))
-    unknown = [name for name in settings.record.fields if name not in FIELDS]
-    if unknown:
-        raise UsageError(f"--fields: there is no field {unknown[0]!r}; known are {', '.join(FIELDS)}")
+    check_fields(settings.record.fields)
     for output in outputs:
         open_sink(output)  # touches nothing: what cannot be an output is refused before a job is made
-    request_headers(settings.fetch)
+    parse_networks(settings.fetch.allow_network)
     for proxy in settings.fetch.proxy:
         parse_proxy(proxy)
-    spec = JobSpec(mode, seeds, input_path, absolute(outputs), settings)
+    spec = JobSpec(mode, seeds, input_path, absolute(outputs), with_credentials(settings, urls))
     _check_text(spec)
+    identity_of(spec)
     return spec
+
+
+def check_fields(names: Sequence[str]) -> None:
+    """Raise `UsageError` with the nearest field, or all there are, for a name that no record has."""
+    for name in names:
+        if name not in FIELDS:
+            advice = suggestion(name, FIELDS) or f"; known are {', '.join(FIELDS)}"
+            raise UsageError(f"--fields: there is no field {name!r}{advice}")
 
 
 def with_scheme(url: str) -> str:
     """Return the URL; raises `UsageError` with a suggestion where its scheme was left out."""
     if "://" not in url and not url.startswith(("http:", "https:")):
-        raise UsageError(f"{url!r} is not a URL; did you mean https://{url} ?")
+        shown = without_user(url)
+        raise UsageError(f"{shown!r} is not a URL; did you mean https://{shown} ?")
     return url
 
 
@@ -61,8 +77,13 @@ def absolute(outputs: Sequence[str]) -> tuple[str, ...]:
 
 def job_folder(jobs_dir: Path, name: str) -> JobFolder:
     """Return where a job of this name lives. Raises `UsageError` for a name that is not one of a folder."""
-    if not name.strip(". ") or not name.isprintable() or "/" in name or len(name.encode()) > _MAX_NAME_BYTES:
-        raise UsageError(f"--job {name!r} is not a usable name: letters, digits, dots and dashes")
+    # Names that begin with a dot are left to what is no job: `.`, `..` and hidden files.
+    bad = not name.strip() or name.startswith(".") or not name.isprintable() or "/" in name
+    if bad or len(name.encode()) > _MAX_NAME_BYTES:
+        raise UsageError(
+            f"--job {name[:80]!r} is not a usable name: take up to {_MAX_NAME_BYTES} bytes of letters, digits,"
+            " dots and dashes, and no dot in front"
+        )
     return JobFolder(jobs_dir / name)
 
 
@@ -72,7 +93,8 @@ def default_job_name(spec: JobSpec) -> str:
     digest = hashlib.sha256(identity).hexdigest()[:6]
     policy = url_policy(spec.settings.scope)
     place = link_to(spec.seeds[0], None, policy).host if spec.seeds else Path(spec.input).stem or "stdin"
-    plain = "".join(c if c.isalnum() or c in ".-" else "-" for c in place).strip(".-")[:60]
+    plain = "".join(c if c.isalnum() or c in ".-" else "-" for c in place).strip(".-")
+    plain = plain.encode()[:_MAX_PLACE_BYTES].decode(errors="ignore")
     return f"{plain or 'job'}-{digest}"
 
 
@@ -83,7 +105,8 @@ def _check_text(spec: JobSpec) -> None:
             try:
                 str(text).encode()
             except UnicodeEncodeError:
-                raise UsageError(f"{word}: {text!r} is not UTF-8: give it another name") from None
+                shown = "what was given" if word in _SECRET else repr(text)
+                raise UsageError(f"{word}: {shown} is not UTF-8: give it another name") from None
 
 
 def _regular_file(path: str) -> str:

@@ -9,7 +9,7 @@ import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,29 +26,34 @@ from gossamer.engine.outputs import Outputs
 from gossamer.engine.processes import ProcessCrew
 from gossamer.engine.seeds import Seeds
 from gossamer.engine.worker import Worker
-from gossamer.errors import OutputFailed, UsageError
+from gossamer.errors import OutputFailed
 from gossamer.extract.html import HtmlExtractor
-from gossamer.fetch.http import HttpFetcher, check_headers
+from gossamer.extract.xml import XmlExtractor
+from gossamer.fetch.grouping import ByAddress, ByDomain, ByHost
+from gossamer.fetch.http import HttpFetcher
+from gossamer.fetch.identity import build_identity, user_agent
 from gossamer.fetch.resolver import Resolver
 from gossamer.fetch.robots_cache import OriginRobots
+from gossamer.frontier.host_clocks import HostClocks
 from gossamer.frontier.job_folder import JobFolder
 from gossamer.frontier.memory_scheduler import MemoryScheduler
+from gossamer.frontier.sqlite_bloom import plan_for
 from gossamer.frontier.sqlite_ledger import SqliteLedger
 from gossamer.frontier.sqlite_reader import SqliteReader
-from gossamer.model.outcome import RobotsFile, State
+from gossamer.model.outcome import State, StoredRobots
 from gossamer.model.url import UrlPolicy
 from gossamer.observe.logs import JsonLog
 from gossamer.observe.report import build_report, encode_report
+from gossamer.policy.address import parse_networks
 from gossamer.policy.cookies import CookieJar
+from gossamer.policy.identity import Identity
 from gossamer.policy.scope import MAX_ROOTS, Scope
 from gossamer.sinks.consumer import OutputConsumer
 from gossamer.sinks.spec import open_sink
-from gossamer.version import VERSION
 
 #: A robots.txt may take five redirects, and others wait for it under leases of their own.
 _FETCHES_PER_LEASE = 6
 _LEASE_SLACK_SECONDS = 10.0
-ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 
 
 def steady_clock() -> Clock:
@@ -74,46 +79,41 @@ def failpoint_from_environment() -> Failpoint:
     return failpoint
 
 
-def user_agent(settings: FetchSettings) -> str:
-    """Return the name servers see."""
-    name = settings.user_agent or f"Gossamer/{VERSION}"
-    return f"{name} (+{settings.contact})" if settings.contact else name
-
-
-def request_headers(settings: FetchSettings) -> tuple[tuple[str, str], ...]:
-    """Return the headers of every request. Raises `UsageError` for one that is not `Name: value`."""
-    headers = [("User-Agent", user_agent(settings)), ("Accept", ACCEPT)]
-    for line in settings.header:
-        name, colon, value = line.partition(":")
-        if not colon or not name.strip() or any(c in line for c in "\r\n\0"):
-            raise UsageError(f"-H {line!r} is not a header; write it as 'Name: value'")
-        headers = [(n, v) for n, v in headers if n.lower() != name.strip().lower()]
-        headers.append((name.strip(), value.strip()))
-    try:
-        check_headers(headers)
-    except ValueError as error:
-        raise UsageError(f"-H: {error}") from error
-    return tuple(headers)
-
-
 def url_policy(settings: ScopeSettings) -> UrlPolicy:
     """Return the job's choices about URLs."""
     return UrlPolicy(settings.sort_query, settings.strip_tracking, settings.max_url_bytes)
 
 
 def build_fetcher(settings: FetchSettings, clock: Clock) -> HttpFetcher:
-    """Return the HTTP client."""
-    return HttpFetcher(settings, Resolver(allow_private=settings.allow_private), clock)
+    """Return the HTTP client. Raises `UsageError` for a network or a proxy that is none."""
+    return HttpFetcher(settings, build_resolver(settings), clock)
+
+
+def build_resolver(settings: FetchSettings) -> Resolver:
+    """Return what turns host names into addresses that may be connected to."""
+    return Resolver(settings.allow_private, allow_networks=parse_networks(settings.allow_network))
+
+
+def build_grouping(settings: Settings) -> contracts.Grouping:
+    """Return what names the politeness group of a host."""
+    match settings.politeness.group_by:
+        case "host":
+            return ByHost()
+        case "domain":
+            return ByDomain()
+        case "ip":
+            return ByAddress(build_resolver(settings.fetch))
 
 
 def build_worker(
     settings: Settings,
     scope: Scope,
-    load_robots: Callable[[str], Awaitable[RobotsFile | None]],
+    load_robots: Callable[[str], Awaitable[StoredRobots]],
     clock: Clock,
     *,
     follow: bool,
     cookies: contracts.CookieJar | None,
+    identity: Identity,
     fetcher: contracts.Fetcher | None = None,
 ) -> tuple[Worker, Discoverer]:
     """Return a worker with everything it needs, for this process."""
@@ -133,9 +133,16 @@ def build_worker(
             max_links=settings.scope.max_links_per_page,
             max_remembered_links=20_000,
         ),
+        XmlExtractor(
+            policy,
+            user_agent=agent,
+            max_links=settings.scope.max_links_per_page,
+            max_depth=settings.fetch.max_xml_depth,
+            max_elements=settings.fetch.max_xml_elements,
+        ),
         discoverer,
         cookies,
-        request_headers(settings.fetch),
+        identity,
         policy,
         clock,
         random.random,
@@ -187,12 +194,13 @@ async def open_job(spec: JobSpec, folder: JobFolder, *, fresh: bool = False) -> 
     """Lock, make or resume a job, and put it together. Leaves the ledger closed and the lock free."""
     clock = steady_clock()
     failpoint = failpoint_from_environment()
-    with folder.locked():
+    plan = plan_for(spec.settings.scope)
+    with folder.locked(), closing(HostClocks(folder.host_clocks)) as clocks:
         resumed = folder.prepare(spec, fresh=fresh)
-        ledger = SqliteLedger(folder.ledger, clock, failpoint)
+        ledger = SqliteLedger(folder.ledger, clock, failpoint, plan)
         log = JsonLog(folder.log)
         try:
-            job = await _assemble(spec, folder, ledger, clock, failpoint, log, resumed=resumed)
+            job = await _assemble(spec, folder, ledger, clock, failpoint, log, clocks, resumed=resumed)
             log.write("run_started", mode=spec.mode, resumed=resumed, seeds=len(spec.seeds), pid=os.getpid())
             await ledger.set_meta(f"run:{job.run_id}", "open")
             try:
@@ -214,6 +222,7 @@ async def _assemble(
     clock: Clock,
     failpoint: Failpoint,
     log: JsonLog,
+    clocks: HostClocks,
     *,
     resumed: bool,
 ) -> Job:
@@ -231,11 +240,21 @@ async def _assemble(
         random.random,
         max_pages_per_host=per_host,
         resumed_at=clock() if resumed else 0.0,
+        clocks=clocks,
     )
     frontier = Frontier(
-        ledger, scheduler, settings.politeness, clock, max_pages_per_host=per_host, failpoint=failpoint
+        ledger,
+        scheduler,
+        settings.politeness,
+        clock,
+        build_grouping(settings),
+        max_pages_per_host=per_host,
+        failpoint=failpoint,
     )
-    crew = _build_crew(spec, folder, scope, ledger, clock)
+    cookies = CookieJar(by_port=True) if settings.fetch.cookies else None
+    if cookies is not None:
+        cookies.load(await ledger.cookies(), clock())
+    crew = _build_crew(spec, folder, scope, ledger, clock, cookies)
     seeds = Seeds(
         spec.seeds, spec.input, url_policy(settings.scope), scope, settings.frontier.seed_batch_urls
     )
@@ -255,16 +274,37 @@ def _with_room_to_fetch(settings: Settings) -> FrontierSettings:
     return replace(settings.frontier, lease_seconds=lease_seconds)
 
 
-def _build_crew(spec: JobSpec, folder: JobFolder, scope: Scope, ledger: SqliteLedger, clock: Clock) -> Crew:
+def _build_crew(
+    spec: JobSpec,
+    folder: JobFolder,
+    scope: Scope,
+    ledger: SqliteLedger,
+    clock: Clock,
+    cookies: CookieJar | None,
+) -> Crew:
     engine = spec.settings.engine
+    # Also where children have their own: what is wrong with it is said before the first of them starts.
+    identity = identity_of(spec)
     if engine.workers > 1:
         command = [sys.executable, "-m", "gossamer.child", str(folder.job_file.absolute())]
-        return ProcessCrew(command, engine.workers, engine.concurrency, ledger.robots, clock, scope.roots)
-    cookies = CookieJar() if spec.settings.fetch.cookies else None
+        return ProcessCrew(
+            command, engine.workers, engine.concurrency, ledger.robots, clock, scope.roots, cookies
+        )
     worker, discoverer = build_worker(
-        spec.settings, scope, ledger.robots, clock, follow=spec.mode == "crawl", cookies=cookies
+        spec.settings,
+        scope,
+        ledger.robots,
+        clock,
+        follow=spec.mode == "crawl",
+        cookies=cookies,
+        identity=identity,
     )
     return LocalCrew(worker, discoverer, engine.concurrency)
+
+
+def identity_of(spec: JobSpec) -> Identity:
+    """Return who a job is to each server. Raises `UsageError` for what cannot be sent."""
+    return build_identity(spec.settings, spec.seeds, inputs=bool(spec.input))
 
 
 def spec_of(job_file: Path) -> JobSpec:
@@ -305,7 +345,8 @@ async def _open_outputs(spec: JobSpec, ledger: SqliteLedger, failpoint: Failpoin
     consumers: list[OutputConsumer] = []
     try:
         for path in spec.outputs:
-            sink = open_sink(path, fields=spec.settings.record.fields, failpoint=failpoint)
+            record = spec.settings.record
+            sink = open_sink(path, fields=record.fields, csv_escape=record.csv_escape, failpoint=failpoint)
             consumers.append(OutputConsumer(sink, ledger.log, known.get(sink.output)))
             await consumers[-1].open(ledger.save_cursors)
     except BaseException:
@@ -318,9 +359,13 @@ async def _revive(ledger: SqliteLedger, settings: Settings) -> None:
     """Queue again what a resume, a raised limit or a changed mind makes possible."""
     limits = settings.limits
     pages = (await ledger.totals()).get("records", 0)
+    networks = set(settings.fetch.allow_network)
+    known_networks = set((await ledger.get_meta("allow_network")).split())
     possible: list[tuple[State, str, str, list[object]]] = [
         (State.HELD, "robots_unreachable", "", []),
         (State.HELD, "wait_too_long", "", []),
+        (State.HELD, "host_failing", "", []),
+        (State.HELD, "blocked", "", []),
     ]
     if limits.max_pages is None or limits.max_pages > pages:
         possible.append((State.HELD, "page_limit", "", []))
@@ -329,7 +374,7 @@ async def _revive(ledger: SqliteLedger, settings: Settings) -> None:
     else:
         below = " AND host IN (SELECT id FROM hosts WHERE pages < ?)"
         possible.append((State.HELD, "host_limit", below, [limits.max_pages_per_host]))
-    if settings.fetch.allow_private:
+    if settings.fetch.allow_private or networks - known_networks:
         possible.append((State.REFUSED, "private_address", "", []))
     if not settings.politeness.robots:
         possible.append((State.REFUSED, "robots", "", []))
@@ -342,3 +387,6 @@ async def _revive(ledger: SqliteLedger, settings: Settings) -> None:
         # Reviving reads the whole table: only where the counts say that there is something.
         if counts[state, reason]:
             await ledger.revive(f"state = ? AND reason = ?{condition}", [int(state), reason, *parameters])
+    if networks != known_networks:
+        # Afterwards: a crash in between revives once more, which costs no request.
+        await ledger.set_meta("allow_network", " ".join(sorted(networks)))

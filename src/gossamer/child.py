@@ -13,12 +13,12 @@ from pathlib import Path
 
 import uvloop
 
-from gossamer.assembly import build_scope, build_worker, spec_of, steady_clock
+from gossamer.assembly import build_scope, build_worker, identity_of, spec_of, steady_clock
 from gossamer.engine.crew import LocalCrew
 from gossamer.engine.processes import Link
 from gossamer.engine.report import Report
 from gossamer.frontier.job_folder import JobFolder
-from gossamer.model.outcome import Found, RobotsFile
+from gossamer.model.outcome import Found, StoredCookie, StoredRobots
 from gossamer.model.request import Lease
 from gossamer.model.wire import (
     Baked,
@@ -28,6 +28,7 @@ from gossamer.model.wire import (
     RobotsKept,
     RobotsWanted,
     Started,
+    Stocked,
     ToChild,
     Work,
     decode_to_child,
@@ -43,17 +44,22 @@ class SharedCookies:
     """A cookie jar that tells the parent of every cookie, so that the other children have it too."""
 
     def __init__(self, tell: Link) -> None:
-        self._jar = CookieJar()
+        self._jar = CookieJar(by_port=True)
         self._tell = tell
 
-    def store(self, url: str, set_cookie_headers: Sequence[str], now: float) -> None:
-        """Keep cookies and pass them on."""
-        self._jar.store(url, set_cookie_headers, now)
+    def store(self, url: str, set_cookie_headers: Sequence[str], now: float) -> tuple[StoredCookie, ...]:
+        """Keep cookies and pass them on; returns what the ledger must write."""
+        changed = self._jar.store(url, set_cookie_headers, now)
         self._tell.send(frame(Baked(url, list(set_cookie_headers))))
+        return changed
 
-    def hear(self, url: str, headers: Sequence[str], now: float) -> None:
-        """Keep what a sibling received."""
-        self._jar.store(url, headers, now)
+    def hear(self, message: Baked | Stocked, now: float) -> None:
+        """Keep what a sibling received, or all that the parent has at the start."""
+        match message:
+            case Baked(url, headers):
+                self._jar.store(url, headers, now)
+            case Stocked(cookies):
+                self._jar.load(cookies, now)
 
     def header_for(self, url: str, now: float) -> str:
         """Return the Cookie header for a request."""
@@ -77,10 +83,11 @@ class Child:
             self._clock,
             follow=self._spec.mode == "crawl",
             cookies=self._cookies,
+            identity=identity_of(self._spec),
         )
         # The parent gives no more leases than its credits allow: these are only as many hands as it may need.
         self._crew = LocalCrew(worker, self._discoverer, self._spec.settings.engine.concurrency)
-        self._wanted: dict[str, asyncio.Future[RobotsFile | None]] = {}
+        self._wanted: dict[str, asyncio.Future[StoredRobots]] = {}
         self._found: dict[int, tuple[Found, ...]] = {}
 
     async def run(self) -> None:
@@ -102,11 +109,11 @@ class Child:
             case Joined(roots):
                 for root in roots:
                     self._discoverer.join(root)
-            case Baked(url, headers):
+            case Baked() | Stocked():
                 if self._cookies is not None:
-                    self._cookies.hear(url, headers, self._clock())
-            case RobotsKept(origin, file) if origin in self._wanted:
-                self._wanted.pop(origin).set_result(file)
+                    self._cookies.hear(message, self._clock())
+            case RobotsKept(origin, stored) if origin in self._wanted:
+                self._wanted.pop(origin).set_result(stored)
 
     def _learn(self, learnt: Learnt) -> None:
         for token in learnt.won:
@@ -114,7 +121,7 @@ class Child:
         for token in learnt.lost:
             self._found.pop(token, None)
 
-    async def _robots(self, origin: str) -> RobotsFile | None:
+    async def _robots(self, origin: str) -> StoredRobots:
         """Ask the parent what the ledger has."""
         future = self._wanted.get(origin)
         if future is None:

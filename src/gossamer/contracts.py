@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
-from gossamer.model.outcome import Batch, Committed, Cursor, Found, GroupState, Pause, RobotsFile
+from gossamer.model.outcome import (
+    Batch,
+    Committed,
+    Cursor,
+    Found,
+    GroupState,
+    Pause,
+    RobotsFile,
+    StoredCookie,
+    StoredRobots,
+)
 from gossamer.model.page import Facts
 from gossamer.model.request import Known, Lease
 from gossamer.model.response import FetchFailure, Response
@@ -52,8 +62,12 @@ class Ledger(Protocol):
 
     * A fingerprint is accepted once. Adding it again changes nothing, unless the new finding has a smaller
       depth or priority, which improves it, and reopens it if only its depth had refused it.
+    * A content (`Visit.content`) has one record: a page that is committed with one that another page has, or a
+      nearly equal one, is settled as a duplicate of it, without its record but with its links. Of one batch the
+      page whose record would come first has it. A visit that does not count has no content.
     * `commit` is one transaction. A visit counts only if its URL is still live at the attempt it was leased
-      at; records, links and logs of the others are dropped, all but the fetches, which did happen.
+      at; records, links and logs of the others are dropped, all but the fetches, which did happen, and
+      the cookies, which did arrive.
     * A batch is applied once, however often it is sent.
     * Records appear in the log in commit order and are never changed.
     """
@@ -74,8 +88,11 @@ class Ledger(Protocol):
         """Return hosts that have live URLs, and the key to pass as `after` next time; 0 begins anew."""
         ...
 
-    async def host_info(self, hosts: Sequence[str]) -> list[HostInfo]:
-        """Return page counts and persisted politeness state of hosts."""
+    async def host_info(self, hosts: Sequence[str], groups: Mapping[str, str] = {}) -> list[HostInfo]:
+        """Return page counts and the persisted politeness state of hosts; notes the group of those named in `groups`.
+
+        A host that was never named there is a group of its own.
+        """
         ...
 
     async def is_drained(self) -> bool:
@@ -94,8 +111,16 @@ class Ledger(Protocol):
         """Move all queued URLs (of one host) to held; returns how many."""
         ...
 
-    async def robots(self, origin: str) -> RobotsFile | None:
-        """Return the newest robots.txt stored for an origin."""
+    async def robots(self, origin: str) -> StoredRobots:
+        """Return the newest robots.txt stored for an origin, and since when it has not answered.
+
+        A committed file of status `ROBOTS_UNREACHABLE` is not stored: the first one in a row notes the time. Nor does one of
+        status `ROBOTS_ASSUMED` end the row. Any other does.
+        """
+        ...
+
+    async def cookies(self) -> list[bytes]:
+        """Return the cookies that visits have brought, the one set longest ago first: a bounded number, the newest."""
         ...
 
     async def log(self, after: int, limit: int) -> list[LogEntry]:
@@ -142,13 +167,22 @@ class Outlook(msgspec.Struct, frozen=True):
     stale: int = 0
 
 
+class Grouping(Protocol):
+    """Names the politeness group of hosts, before they are scheduled."""
+
+    async def groups(self, hosts: Sequence[str]) -> dict[str, str]:
+        """Return the groups of those hosts that are not groups of their own."""
+        ...
+
+
 class Scheduler(Protocol):
     """Decides who may be fetched now. Disposable: all it holds can be rebuilt from the ledger.
 
     * A request is in at most one place: a window or a lease. Pushing one that is queued, leased, or was
       settled while the push was under way is refused.
     * Two starts in one politeness group are at least its delay apart, and at most `per_host` leases of
-      a group are open at a time.
+      a group are open at a time; of one that is parked for its failures, one.
+    * A group's delay is never shorter than the longest that one of its origins asks for (`Pause.floor`).
     * A lease is released and settled by its token. A stale token changes nothing and is counted.
     * Memory is bounded by windows: `window_urls` for each of at most `active_hosts` hosts.
     """
@@ -194,11 +228,14 @@ class Scheduler(Protocol):
         ...
 
     async def stalled(self, horizon: float) -> list[Stall]:
-        """Unschedule hosts that cannot be leased before `horizon` or have used up their pages, with nothing leased."""
+        """Unschedule hosts with nothing leased that cannot be served.
+
+        They cannot be leased before `horizon`, have used up their pages, or have failed too often.
+        """
         ...
 
-    async def group_states(self, hosts: Iterable[str]) -> list[GroupState]:
-        """Return what of the groups' clocks must survive a restart."""
+    async def group_states(self, groups: Iterable[str]) -> list[GroupState]:
+        """Return what of these groups' clocks must survive a restart."""
         ...
 
     async def outlook(self) -> Outlook:
@@ -212,6 +249,7 @@ class Ruling(msgspec.Struct, frozen=True):
     allowed: bool
     #: The line that decided, for people.
     rule: str
+    #: Seconds between two requests that keep its Crawl-delay and its Request-rate.
     crawl_delay: float | None
     #: Version of the robots.txt, for the fetch log.
     version: int
@@ -230,8 +268,19 @@ class Unreachable(msgspec.Struct, frozen=True):
     exhausted: bool
 
 
+class Lesson(msgspec.Struct, frozen=True):
+    """What a robots.txt request taught: the file for the ledger, and lines for the log of what is odd about it."""
+
+    file: RobotsFile
+    notes: tuple[str, ...] = ()
+
+
 class RobotsCache(Protocol):
-    """Remembers the robots.txt of each origin. Answers without waiting once it knows."""
+    """Remembers the robots.txt of each origin. Answers without waiting once it knows.
+
+    * Where a robots.txt cannot be had, nothing is allowed: until it answers, or until it was unreachable for
+      `robots_unreachable_days`, counted across runs. Then the last copy is used, or all is allowed if there is none.
+    """
 
     def rule(self, origin: str, url: str) -> Ruling | Unknown | Unreachable:
         """Say whether `url` of `origin` may be fetched."""
@@ -241,13 +290,13 @@ class RobotsCache(Protocol):
         """Load what the ledger has for this origin; False if there is nothing fresh."""
         ...
 
-    def learn(self, origin: str, answer: Response | FetchFailure, now: float) -> RobotsFile | None:
-        """Take in the answer to a robots.txt request; returns what the ledger should keep."""
+    def learn(self, origin: str, answer: Response | FetchFailure, now: float) -> Lesson:
+        """Take in the answer to a robots.txt request."""
         ...
 
 
 class Extractor(Protocol):
-    """Reads the facts of an HTML document."""
+    """Reads the facts of documents of one kind: HTML, or XML."""
 
     def extract(
         self,
@@ -256,16 +305,18 @@ class Extractor(Protocol):
         url: str,
         x_robots_tag: Sequence[str] = (),
         content_language: str = "",
+        *,
+        with_text: bool = False,
     ) -> Facts:
-        """Extract; never raises, whatever the bytes."""
+        """Extract; never raises, whatever the bytes. The text a reader would see only `with_text`."""
         ...
 
 
 class CookieJar(Protocol):
     """Keeps cookies by the rules of RFC 6265."""
 
-    def store(self, url: str, set_cookie_headers: Sequence[str], now: float) -> None:
-        """Take in the Set-Cookie headers of a response from `url`."""
+    def store(self, url: str, set_cookie_headers: Sequence[str], now: float) -> tuple[StoredCookie, ...]:
+        """Take in the Set-Cookie headers of a response from `url`; returns what the ledger must write of it."""
         ...
 
     def header_for(self, url: str, now: float) -> str:
@@ -307,7 +358,8 @@ class Sink(Protocol):
     """An output that consumes the record log. It owns its file; the ledger owns its cursor.
 
     * `open` makes the file agree with the cursor: it cuts off what was written after it, or raises
-      `OutputFailed` where it cannot. A file shorter than its cursor is begun again from position 0.
+      `OutputFailed` where it cannot. A file shorter than its cursor, or with other columns than are now asked
+      for, is begun again from position 0.
     * The cursor that `open` returns must be saved before the first `write`: by it the next `open` knows
       the bytes in the file for this job's. A new output whose file already holds bytes is a `UsageError`,
       and then nothing is touched, and nothing may be saved.

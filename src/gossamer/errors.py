@@ -51,6 +51,10 @@ class BackendUnreachable(GossamerError):
     exit_code = 6
 
 
+class BackendLost(BackendUnreachable):
+    """A server stopped answering in the middle of a run. Nothing is lost: the same call may be made again."""
+
+
 class JobBusy(UsageError):
     """Another process works on this job."""
 

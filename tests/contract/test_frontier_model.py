@@ -1,4 +1,4 @@
-"""Random crawls, restarts and races against SQLite and memory: the invariants hold after every step.
+"""Random crawls, restarts and races against SQLite and each scheduler: the invariants hold after every step.
 
 The machine plays the engine and its workers. It loses replies, forgets to report starts, lets leases expire, commits
 late and drops the scheduler; the numbers in the comments are those of the invariants in docs/ARCHITECTURE.md.
@@ -11,17 +11,21 @@ import dataclasses
 import shutil
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import pytest
+import redis
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gossamer.contracts import Refill
+from gossamer.config.redis import RedisSettings
+from gossamer.contracts import Refill, Scheduler
 from gossamer.frontier.memory_scheduler import MemoryScheduler
+from gossamer.frontier.redis_scheduler import RedisScheduler
 from gossamer.frontier.sqlite_ledger import SqliteLedger
 from gossamer.model.outcome import (
     Batch,
@@ -37,7 +41,9 @@ from gossamer.model.outcome import (
 )
 from gossamer.model.request import Known, Lease
 from gossamer.testing.frontier_cases import FETCHED, REDIRECTED, batch, found, visit
-from gossamer.testing.frontier_rig import Rig, memory_scheduler
+from gossamer.testing.frontier_rig import Rig, make_in_memory
+from gossamer.testing.redis_rig import inspect_schedule, new_prefix, redis_scheduler
+from gossamer.testing.redis_server import is_redis_installed, redis_server
 from gossamer.testing.scheduler_contract import Plan
 
 T = TypeVar("T")
@@ -88,6 +94,27 @@ class Worker:
     lost: bool = False
 
 
+@dataclasses.dataclass(frozen=True)
+class WindowSight:
+    """A window and the group it belongs to, as a scheduler has them."""
+
+    urls: int
+    in_flight: int
+    is_starting: bool
+    is_ready: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Sight:
+    """What is inside a schedule: its windows, and the fingerprints it holds."""
+
+    windows: list[WindowSight]
+    queued: list[int]
+    leased: list[int]
+    #: How many requests it says it has.
+    places: int
+
+
 class FrontierMachine(RuleBasedStateMachine):
     """An engine at work."""
 
@@ -113,9 +140,37 @@ class FrontierMachine(RuleBasedStateMachine):
         return self.runner.run(main())
 
     @property
-    def scheduler(self) -> MemoryScheduler:
-        assert isinstance(self.rig.scheduler, MemoryScheduler)
+    def scheduler(self) -> Scheduler:
         return self.rig.scheduler
+
+    def open(self, plan: Plan) -> None:
+        """Open the ledger and a schedule."""
+        self.ledger = SqliteLedger(self.place / "ledger.sqlite", plan.clock)
+        self.rig = Rig(self.ledger, self.run(self.make(plan)), plan, self.make)
+
+    async def make(self, plan: Plan) -> Scheduler:
+        return await make_in_memory(plan)
+
+    def look(self) -> Sight:
+        """Look into the schedule."""
+        assert isinstance(self.scheduler, MemoryScheduler)
+        ready = {id(group) for *_, stamp, group in self.scheduler._heap if stamp == group.stamp}
+        windows = [
+            WindowSight(
+                len(window),
+                group.in_flight,
+                is_starting=bool(group.starting and group.delay),
+                is_ready=id(group) in ready,
+            )
+            for window, group in self.scheduler._windows.values()
+        ]
+        queued = [
+            known.request.fingerprint
+            for window, _ in self.scheduler._windows.values()
+            for *_, known in (*window.entries, *window.later)
+        ]
+        leased = [lease.request.fingerprint for lease, _ in self.scheduler._leases.values()]
+        return Sight(windows, queued, leased, len(self.scheduler._places))
 
     @initialize(
         delay=st.sampled_from([0.0, 1.0, 2.0]),
@@ -128,8 +183,7 @@ class FrontierMachine(RuleBasedStateMachine):
         plan = Plan(
             delay=delay, per_host=per_host, window_urls=window, active_hosts=active, lease_seconds=20.0
         )
-        self.ledger = SqliteLedger(self.place / "ledger.sqlite", plan.clock)
-        self.rig = Rig(self.ledger, memory_scheduler(plan), plan)
+        self.open(plan)
         self.run(self.rig.add(*seeds))
 
     # -- the engine ------------------------------------------------------------------------------------
@@ -238,9 +292,7 @@ class FrontierMachine(RuleBasedStateMachine):
         self.uncommitted.clear()
         self.refills.clear()
         self.suspects.clear()
-        plan = dataclasses.replace(self.rig.plan, resumed_at=self.rig.clock())
-        self.ledger = SqliteLedger(self.place / "ledger.sqlite", plan.clock)
-        self.rig = Rig(self.ledger, memory_scheduler(plan), plan)
+        self.open(dataclasses.replace(self.rig.plan, resumed_at=self.rig.clock()))
 
     # -- its workers -----------------------------------------------------------------------------------
 
@@ -323,29 +375,25 @@ class FrontierMachine(RuleBasedStateMachine):
     @invariant()
     def a_request_is_in_one_place_and_live(self) -> None:  # 1
         live = {fp for fp, state in self._rows().items() if state[0] == State.QUEUED}
-        queued = [
-            known.request.fingerprint
-            for window, _ in self.scheduler._windows.values()
-            for *_, known in (*window.entries, *window.later)
-        ]
-        leased = [lease.request.fingerprint for lease, _ in self.scheduler._leases.values()]
-        assert len({*queued, *leased}) == len(queued) + len(leased) == len(self.scheduler._places)
-        assert set(queued) | set(leased) <= live | self.suspects
+        sight = self.look()
+        places = {*sight.queued, *sight.leased}
+        assert len(places) == len(sight.queued) + len(sight.leased) == sight.places
+        assert places <= live | self.suspects
 
     @invariant()
     def no_host_with_work_at_hand_is_forgotten(self) -> None:  # 2
-        ready = {id(group) for *_, stamp, group in self.scheduler._heap if stamp == group.stamp}
-        for window, group in self.scheduler._windows.values():
-            busy = (group.starting and group.delay) or group.in_flight >= self.rig.plan.per_host
-            assert not len(window) or busy or id(group) in ready
+        for window in self.look().windows:
+            busy = window.is_starting or window.in_flight >= self.rig.plan.per_host
+            assert not window.urls or busy or window.is_ready
 
     @invariant()
     def the_schedule_keeps_its_bounds(self) -> None:  # 7
         plan = self.rig.plan
-        assert len(self.scheduler._windows) <= plan.active_hosts
-        for window, group in self.scheduler._windows.values():
-            assert len(window) <= plan.window_urls
-            assert group.in_flight <= plan.per_host
+        windows = self.look().windows
+        assert len(windows) <= plan.active_hosts
+        for window in windows:
+            assert window.urls <= plan.window_urls
+            assert window.in_flight <= plan.per_host
 
     @invariant()
     def the_counts_equal_a_recount(self) -> None:
@@ -359,9 +407,13 @@ class FrontierMachine(RuleBasedStateMachine):
             if hasattr(self, "rig"):
                 self._drain()
                 self.run(self.ledger.close())
+                self.let_go()
         finally:
             self.runner.close()
             shutil.rmtree(self.place)
+
+    def let_go(self) -> None:
+        """Close the schedule."""
 
     def _drain(self) -> None:
         """Workers fall silent; whatever was going on, every URL is settled once and each page has one record."""
@@ -431,3 +483,86 @@ TestFrontier.settings = settings(
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
+
+
+class RedisFrontierMachine(FrontierMachine):
+    """The same engine on Redis, where a schedule outlives its workers and may be wiped under them."""
+
+    url = ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prefix = new_prefix()
+        self.is_aged = False
+
+    async def make(self, plan: Plan) -> Scheduler:
+        settings = RedisSettings(url=self.url, prefix=self.prefix)
+        aged, self.is_aged = not self.is_aged, True
+        return await redis_scheduler(plan, settings, aged=aged)
+
+    def look(self) -> Sight:
+        assert isinstance(self.scheduler, RedisScheduler)
+        seen = self.run(inspect_schedule(self.scheduler))
+        windows = [
+            WindowSight(w.urls, w.busy, is_starting=bool(w.starting and w.delay), is_ready=w.ready)
+            for w in seen.windows
+        ]
+        return Sight(windows, seen.queued, seen.leased, seen.places)
+
+    @precondition(lambda self: self.starts)
+    @rule()
+    def restart(self) -> None:
+        """The only worker dies with what it had not told anybody. Its leases expire."""
+        self.suspects |= set(self.look().leased)
+        self.run(self.ledger.close())
+        self.let_go()
+        self.workers.clear()
+        self.uncommitted.clear()
+        self.refills.clear()
+        self.open(self.rig.plan)
+
+    @precondition(lambda self: self.starts)
+    @rule()
+    def wipe(self) -> None:
+        """The server forgets everything. Who had not begun is told so too late, and does not begin."""
+        assert isinstance(self.scheduler, RedisScheduler)
+        self.run(self.scheduler._calls.flush())
+        with redis.Redis.from_url(self.url) as client:
+            for name in client.scan_iter(f"{self.prefix}:*"):
+                client.delete(name)
+        self.workers = [worker for worker in self.workers if worker.started_at]
+        for worker in self.workers:
+            worker.lost = True
+        # What was under way is fetched again, although it may be committed yet.
+        under_way = [*(worker.lease for worker in self.workers), *(lease for lease, _ in self.uncommitted)]
+        self.suspects |= {lease.request.fingerprint for lease in under_way}
+
+    def let_go(self) -> None:
+        assert isinstance(self.scheduler, RedisScheduler)
+        self.scheduler._calls._waiting.clear()
+        self.run(self.scheduler.close())
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _redis() -> Iterator[None]:
+    if not is_redis_installed():
+        yield
+        return
+    with redis_server() as server:
+        RedisFrontierMachine.url = server.url
+        yield
+
+
+def _settings(examples: int) -> settings:
+    return settings(TestFrontier.settings, max_examples=examples)
+
+
+@pytest.mark.skipif(not is_redis_installed(), reason="needs redis-server")
+class TestFrontierOnRedis(RedisFrontierMachine.TestCase):  # type: ignore[misc, name-defined]
+    settings = _settings(12)
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not is_redis_installed(), reason="needs redis-server")
+class TestFrontierOnRedisForLong(RedisFrontierMachine.TestCase):  # type: ignore[misc, name-defined]
+    settings = _settings(300)

@@ -1,23 +1,54 @@
-"""Races between the ledger and the scheduler: every order in which their calls can mix ends well."""
+"""Races between the ledger and each scheduler: every order in which their calls can mix ends well."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from gossamer.contracts import Refill
+from gossamer.config.redis import RedisSettings
+from gossamer.contracts import Refill, Scheduler
 from gossamer.model.outcome import Committed, Crashed, Outcome, Pause, Retry
 from gossamer.model.request import Known, Lease
 from gossamer.testing.frontier_cases import FETCHED, NOW, batch, found, names_of, url_of, visit
-from gossamer.testing.frontier_rig import Rig, interleavings, memory_scheduler, rig
+from gossamer.testing import frontier_rig
+from gossamer.testing.frontier_rig import Rig, interleavings
 from gossamer.testing.ledger_contract import Cut, PowerCut
+from gossamer.testing.redis_rig import new_prefix, redis_scheduler
+from gossamer.testing.redis_server import is_redis_installed, redis_server
 from gossamer.testing.scheduler_contract import Plan, assert_apart
 
 Step = Callable[[], Awaitable[None]]
+MakeRig = Callable[..., AbstractAsyncContextManager[Rig]]
+
+
+@pytest.fixture(scope="module")
+def redis_url() -> Iterator[str]:
+    if not is_redis_installed():
+        pytest.skip("needs redis-server")
+    with redis_server() as server:
+        yield server.url
+
+
+@pytest.fixture(params=["memory", "redis"])
+def rig(request: pytest.FixtureRequest) -> MakeRig:
+    if request.param == "memory":
+        return frontier_rig.rig
+    url = request.getfixturevalue("redis_url")
+    made = 0
+
+    async def make(plan: Plan) -> Scheduler:
+        nonlocal made
+        made += 1
+        # The first is an old server; what comes after it was wiped.
+        return await redis_scheduler(plan, RedisSettings(url=url, prefix=new_prefix()), aged=made == 1)
+
+    return partial(frontier_rig.rig, make=make)
 
 
 class SlowRefill:
@@ -74,7 +105,7 @@ async def mix(order: Sequence[int], *sequences: list[Step]) -> None:
 
 
 @pytest.mark.parametrize("order", interleavings(3, 3))
-def test_a_slow_refill_cannot_revive_a_finished_url(tmp_path: Path, order: tuple[int, ...]) -> None:
+def test_a_slow_refill_cannot_revive_a_finished_url(rig: MakeRig, tmp_path: Path, order: tuple[int, ...]) -> None:
     async def main() -> None:
         async with rig(tmp_path, Plan(window_urls=4)) as r:
             lease = await leased_while_hungry(r)
@@ -88,7 +119,7 @@ def test_a_slow_refill_cannot_revive_a_finished_url(tmp_path: Path, order: tuple
 
 @pytest.mark.parametrize("order", interleavings(3, 3))
 @pytest.mark.parametrize("offered", [True, False])
-def test_a_slow_refill_does_not_lose_a_retry(tmp_path: Path, order: tuple[int, ...], offered: bool) -> None:
+def test_a_slow_refill_does_not_lose_a_retry(rig: MakeRig, tmp_path: Path, order: tuple[int, ...], offered: bool) -> None:
     async def main() -> None:
         async with rig(tmp_path, Plan(window_urls=4)) as r:
             lease = await leased_while_hungry(r)
@@ -120,7 +151,7 @@ async def leased_while_hungry(r: Rig) -> Lease:
 
 @pytest.mark.parametrize("order", interleavings(2, 6))
 def test_a_url_found_while_its_host_is_being_activated_is_not_forgotten(
-    tmp_path: Path, order: tuple[int, ...]
+    rig: MakeRig, tmp_path: Path, order: tuple[int, ...]
 ) -> None:
     async def main() -> None:
         async with rig(tmp_path) as r:
@@ -156,7 +187,7 @@ def activation(r: Rig, host: str) -> list[Step]:
 
 
 @pytest.mark.parametrize("order", interleavings(3, 3))
-def test_two_activations_of_one_host_make_one_window(tmp_path: Path, order: tuple[int, ...]) -> None:
+def test_two_activations_of_one_host_make_one_window(rig: MakeRig, tmp_path: Path, order: tuple[int, ...]) -> None:
     async def main() -> None:
         async with rig(tmp_path) as r:
             await r.add("a.test/1", "a.test/2")
@@ -167,7 +198,7 @@ def test_two_activations_of_one_host_make_one_window(tmp_path: Path, order: tupl
     asyncio.run(main())
 
 
-def test_a_url_added_to_an_active_host_whose_window_was_exhausted_is_fetched(tmp_path: Path) -> None:
+def test_a_url_added_to_an_active_host_whose_window_was_exhausted_is_fetched(rig: MakeRig, tmp_path: Path) -> None:
     async def main() -> None:
         async with rig(tmp_path) as r:
             await r.add("a.test/1")
@@ -178,7 +209,7 @@ def test_a_url_added_to_an_active_host_whose_window_was_exhausted_is_fetched(tmp
     asyncio.run(main())
 
 
-def test_a_host_the_schedule_takes_for_finished_is_found_by_the_sweep(tmp_path: Path) -> None:
+def test_a_host_the_schedule_takes_for_finished_is_found_by_the_sweep(rig: MakeRig, tmp_path: Path) -> None:
     async def main() -> None:
         async with rig(tmp_path) as r:
             await r.add("a.test/1")
@@ -190,7 +221,7 @@ def test_a_host_the_schedule_takes_for_finished_is_found_by_the_sweep(tmp_path: 
     asyncio.run(main())
 
 
-def test_more_urls_than_a_window_holds_all_get_their_turn(tmp_path: Path) -> None:
+def test_more_urls_than_a_window_holds_all_get_their_turn(rig: MakeRig, tmp_path: Path) -> None:
     async def main() -> None:
         async with rig(tmp_path, Plan(window_urls=4, delay=0)) as r:
             names = [f"a.test/{number:02}" for number in range(30)]
@@ -206,7 +237,7 @@ def test_more_urls_than_a_window_holds_all_get_their_turn(tmp_path: Path) -> Non
 @pytest.mark.parametrize("order", interleavings(3, 2))
 @pytest.mark.parametrize("delay", [0.0, 5.0])
 def test_an_expired_lease_and_its_late_holder_yield_one_record(
-    tmp_path: Path, order: tuple[int, ...], delay: float
+    rig: MakeRig, tmp_path: Path, order: tuple[int, ...], delay: float
 ) -> None:
     async def main() -> None:
         async with rig(tmp_path, Plan(delay=delay)) as r:
@@ -231,7 +262,7 @@ def test_an_expired_lease_and_its_late_holder_yield_one_record(
     asyncio.run(main())
 
 
-def test_a_cache_that_learns_from_winners_never_hides_a_url_the_ledger_lacks(tmp_path: Path) -> None:
+def test_a_cache_that_learns_from_winners_never_hides_a_url_the_ledger_lacks(rig: MakeRig, tmp_path: Path) -> None:
     async def main() -> None:
         async with rig(tmp_path, Plan(delay=0)) as r:
             (one,) = await r.add("a.test/1")
@@ -252,7 +283,7 @@ def test_a_cache_that_learns_from_winners_never_hides_a_url_the_ledger_lacks(tmp
     asyncio.run(main())
 
 
-def test_after_a_lost_commit_reply_the_links_are_still_fetched(tmp_path: Path) -> None:
+def test_after_a_lost_commit_reply_the_links_are_still_fetched(rig: MakeRig, tmp_path: Path) -> None:
     async def main() -> None:
         cut = Cut()
         async with rig(tmp_path, failpoint=cut) as r:
@@ -277,7 +308,7 @@ def test_after_a_lost_commit_reply_the_links_are_still_fetched(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_starts_are_a_delay_apart_across_a_restart(tmp_path: Path, committed: bool) -> None:
+def test_starts_are_a_delay_apart_across_a_restart(rig: MakeRig, tmp_path: Path, committed: bool) -> None:
     async def main() -> None:
         async with rig(tmp_path, Plan(delay=5)) as r:
             await r.add(*[f"a.test/{number}" for number in range(4)])
@@ -288,7 +319,7 @@ def test_starts_are_a_delay_apart_across_a_restart(tmp_path: Path, committed: bo
                 await r.fetch(lease)
             r.clock.advance(1)
             plan = dataclasses.replace(r.plan, resumed_at=r.clock() if not committed else 0.0)
-            r.scheduler = memory_scheduler(plan)
+            await r.lose_the_schedule(plan)
             for _ in range(60):
                 await r.sweep()
                 for again in await r.scheduler.lease(9):
@@ -301,7 +332,7 @@ def test_starts_are_a_delay_apart_across_a_restart(tmp_path: Path, committed: bo
     asyncio.run(main())
 
 
-def test_a_second_crash_of_one_lease_changes_nothing(tmp_path: Path) -> None:
+def test_a_second_crash_of_one_lease_changes_nothing(rig: MakeRig, tmp_path: Path) -> None:
     async def main() -> None:
         async with rig(tmp_path, Plan(delay=0)) as r:
             await r.add("a.test/1")

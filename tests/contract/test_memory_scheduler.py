@@ -9,9 +9,10 @@ from gossamer.model.outcome import Pause
 from gossamer.testing.frontier_cases import NOW, info, known
 from gossamer.testing.frontier_rig import memory_scheduler
 from gossamer.testing.scheduler_contract import Bench, Plan, SchedulerContract
+from gossamer.testing.trouble_contract import TroubleContract
 
 
-class TestMemoryScheduler(SchedulerContract):
+class TestMemoryScheduler(SchedulerContract, TroubleContract):
     async def make(self, plan: Plan) -> MemoryScheduler:
         return memory_scheduler(plan)
 

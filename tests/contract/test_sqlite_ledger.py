@@ -13,12 +13,13 @@ import msgspec
 import pytest
 
 from gossamer.contracts import Failpoint, Ledger, no_failpoint
+from gossamer.frontier.sqlite_bloom import BloomPlan
 from gossamer.frontier.sqlite_ledger import SqliteLedger
 from gossamer.frontier.sqlite_schema import connect_readonly
 from gossamer.model.outcome import Crashed, Outcome, Retry, Settled, State, Visit
 from gossamer.testing.clock import FakeClock
 from gossamer.testing.frontier_cases import NOW, REDIRECTED, batch, fingerprint_of, found, names_of, visit
-from gossamer.testing.ledger_contract import Cut, LedgerContract, PowerCut
+from gossamer.testing.ledger_contract import Cut, LedgerContract, PowerCut, saying
 
 DIED = Crashed(alone=True)
 POISON = Crashed(alone=True, poison=True)
@@ -41,6 +42,13 @@ class TestSqliteLedger(LedgerContract):
 
     async def fetch_count(self, ledger: Ledger) -> int:
         return len(ask(ledger, "SELECT id FROM fetches"))
+
+
+class TestSqliteLedgerWithBloomFilter(TestSqliteLedger):
+    forgets_finished = True
+
+    async def make(self, place: Path, failpoint: Failpoint = no_failpoint) -> SqliteLedger:
+        return SqliteLedger(place / "ledger.sqlite", FakeClock(NOW), failpoint, BloomPlan(0.0001, 1000))
 
 
 def recount(ledger: SqliteLedger) -> Counter[tuple[State, str]]:
@@ -197,5 +205,25 @@ def test_a_killed_process_leaves_what_it_had_committed(tmp_path: Path) -> None:
             fingerprint_of("a.test/1")
         ]
         await survivor.close()
+
+    asyncio.run(main())
+
+
+def test_a_duplicate_names_the_page_it_repeats_and_the_numbers_add_up(tmp_path: Path) -> None:
+    async def main() -> None:
+        ledger = open_ledger(tmp_path)
+        live = (await ledger.add([found(f"a.test/{number}") for number in range(4)])).live
+        for number, content in enumerate([(1, 0xFF), (1, 0xFF), (2, 0xFE), (3, 0xFFFF0000)]):
+            await ledger.commit(batch(str(number), saying(live[number], *content)))
+        rows = ask(ledger, "SELECT state, detail, status FROM urls ORDER BY seq")
+        assert rows == [
+            (int(State.FETCHED), None, 200),
+            (int(State.DUPLICATE), "same as http://a.test/0", 200),
+            (int(State.DUPLICATE), "nearly the same as http://a.test/0", 200),
+            (int(State.FETCHED), None, 200),
+        ]
+        assert await ledger.counts() == recount(ledger)
+        assert (await ledger.totals())["records"] == 2
+        await ledger.close()
 
     asyncio.run(main())

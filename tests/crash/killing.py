@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import csv
 import gzip
 import io
 import os
@@ -205,6 +206,9 @@ def read_records(path: Path) -> list[Record]:
     elif path.suffix == ".zst":
         data = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data), read_across_frames=True).read()
     assert not data or data.endswith(b"\n"), "torn line"
+    if ".csv" in path.name:
+        rows = csv.DictReader(io.StringIO(data.decode(), newline=""), strict=True)
+        return [{**row, "status": int(row["status"])} for row in rows]
     return [msgspec.json.decode(line) for line in data.splitlines()]
 
 

@@ -140,7 +140,7 @@ def test_closed_standard_streams_are_no_obstacle_to_a_crawl_into_a_file(
 
 
 def fetch(rig: CrawlRig, *given: str) -> Ended:
-    return rig.spawn("fetch", "--allow-private", "--backoff-seconds", "0.02", *given)
+    return rig.spawn("fetch", "--allow-private", "--delay", "0.01", "--backoff-seconds", "0.02", *given)
 
 
 def test_fetch_prints_the_record_of_a_page(web: SyntheticWeb, rig: CrawlRig) -> None:
@@ -151,6 +151,15 @@ def test_fetch_prints_the_record_of_a_page(web: SyntheticWeb, rig: CrawlRig) -> 
     assert (ended.code, ended.err) == (0, "")
     assert (record["url"], record["final_url"]) == (web.url("one", "/old"), web.url("one", "/new"))
     assert list(rig.folder.iterdir()) == [], "it keeps nothing"
+
+
+def test_fetch_keeps_the_delay_between_its_requests_too(web: SyntheticWeb, rig: CrawlRig) -> None:
+    web.add("spaced", "/old", redirect("/new"))
+    web.add("spaced", "/new", html())
+    assert fetch(rig, web.url("spaced", "/old"), "--delay", "0.3").code == 0
+    moments = [hit.at for hit in web.hits if hit.host == "spaced"]
+    assert len(moments) == 3
+    assert min(moments[1] - moments[0], moments[2] - moments[1]) >= 0.25
 
 
 @pytest.mark.parametrize(
@@ -216,7 +225,7 @@ def test_the_same_command_without_a_job_name_resumes(web: SyntheticWeb, rig: Cra
     assert rig.run(*given, "-n", "1").code == 0
     assert rig.run(*given).code == 0
     assert sorted(paths_of(web, "nameless")) == ["/", "/a"]
-    (job,) = rig.jobs.iterdir()
+    (job,) = rig.jobs.glob("[!.]*")
     assert job.name.startswith("nameless.localhost-")
 
 
@@ -225,7 +234,7 @@ def test_another_scope_without_a_job_name_is_another_job(web: SyntheticWeb, rig:
     given = ["crawl", url, "--allow-private", "--delay", "0", "--jobs-dir", str(rig.jobs), "-q"]
     rig.run(*given)
     rig.run(*given, "--scope", "page")
-    assert len(list(rig.jobs.iterdir())) == 2
+    assert len(list(rig.jobs.glob("[!.]*"))) == 2
 
 
 def test_a_finished_job_says_so_and_fetches_nothing(web: SyntheticWeb, rig: CrawlRig) -> None:

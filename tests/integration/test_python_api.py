@@ -572,7 +572,7 @@ def test_an_error_of_an_async_crawl_is_raised_in_the_caller(sites: Sites) -> Non
 
 
 def test_the_keyword_arguments_are_exactly_the_settings() -> None:
-    assert set(SettingWords.__annotations__) == {setting.word for setting in every_setting()}, (
+    assert set(SettingWords.__annotations__) == {"hosts", *(setting.word for setting in every_setting())}, (
         "src/gossamer/config/words.py lists the settings for type checkers: bring it up to date"
     )
 

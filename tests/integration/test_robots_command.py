@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 
 from gossamer.testing.crawl_rig import CrawlRig, serve
 from gossamer.testing.synthetic_reply import Reply, redirect, text_reply
@@ -36,6 +39,14 @@ def rig(tmp_path: Path) -> CrawlRig:
     return CrawlRig(tmp_path)
 
 
+EMPTY = zstandard.compress(b"")
+
+
+def change(rig: CrawlRig, sql: str, *parameters: object) -> None:
+    with closing(sqlite3.connect(rig.jobs / "job" / "ledger.sqlite")) as ledger, ledger:
+        assert ledger.execute(sql, parameters).rowcount > 0
+
+
 def ask(rig: CrawlRig, url: str, *flags: str) -> dict[str, Any]:
     ended = rig.run("robots", url, "--allow-private", "--json", *flags)
     assert (ended.code, ended.err) == (0, "")
@@ -51,11 +62,10 @@ def test_a_forbidden_url_is_answered_with_the_line_that_forbids_it(web: Syntheti
     assert (ended.code, ended.err) == (0, "")
     assert lines[0] == f"forbidden   {url}"
     assert lines[2] == "rule        Disallow: /private/ (line 5, in the group for *)"
-    assert lines[3] == "delay       5 s between requests (Crawl-delay: 5)"
-    assert lines[4].startswith("rate        2 requests in 60 s")
-    assert lines[5] == "sitemap     https://example.org/sitemap.xml"
-    assert lines[6] == f"robots.txt  {web.url('rules', '/robots.txt')}: status 200"
-    assert lines[7].endswith("0 s ago; used for 1 d 0 h")
+    assert lines[3] == "delay       30 s between requests (Crawl-delay: 5, Request-rate: 2 requests in 60 s)"
+    assert lines[4] == "sitemap     https://example.org/sitemap.xml"
+    assert lines[5] == f"robots.txt  {web.url('rules', '/robots.txt')}: status 200"
+    assert lines[6].endswith("0 s ago; used for 1 d 0 h")
 
 
 def test_only_robots_txt_is_fetched(web: SyntheticWeb, rig: CrawlRig) -> None:
@@ -92,6 +102,20 @@ def test_a_long_crawl_delay_is_cut_to_the_bound(web: SyntheticWeb, rig: CrawlRig
     web.add("long", "/robots.txt", text_reply("User-agent: *\nCrawl-delay: 9999\n"))
     answer = ask(rig, web.url("long"), "--max-crawl-delay-seconds", "7")
     assert (answer["crawl_delay"], answer["delay"]) == (9999.0, 7.0)
+
+
+def test_what_nobody_can_mean_is_shown_and_not_followed(web: SyntheticWeb, rig: CrawlRig) -> None:
+    web.add("odd", "/robots.txt", text_reply("User-agent: *\nCrawl-delay: 99999999\nRequest-rate: soon\n"))
+    ended = rig.run("robots", web.url("odd"), "--allow-private")
+    lines = ended.out.splitlines()
+    assert lines[3:6] == [
+        "delay       1 s between requests",
+        "ignored     Crawl-delay: 99999999 (line 2): it is longer than 86,400 s",
+        "ignored     Request-rate: soon (line 3): it is not a rate such as 1/10",
+    ]
+    answer = ask(rig, web.url("odd"), "--absurd-crawl-delay-seconds", "100000000")
+    assert (answer["crawl_delay"], answer["delay"]) == (99999999.0, 60.0)
+    assert [(each["directive"], each["line"]) for each in answer["ignored"]] == [("Request-rate", 3)]
 
 
 def test_no_robots_txt_allows_everything(web: SyntheticWeb, rig: CrawlRig) -> None:
@@ -182,9 +206,28 @@ def test_a_job_answers_from_its_ledger_without_a_request(web: SyntheticWeb, rig:
 def test_a_robots_txt_past_its_time_is_said_to_be_out_of_date(web: SyntheticWeb, rig: CrawlRig) -> None:
     url = serve(web, "stale", {"/": []})
     rig.crawl(url)
-    flags = ("--robots-ttl-seconds", "0", "--max-crawl-delay-seconds", "0", "--delay", "0")
-    ended = rig.run("robots", url, "--job", "job", "--jobs-dir", str(rig.jobs), *flags)
-    assert "out of date after" in ended.out
+    change(rig, "UPDATE robots SET fetched_at = fetched_at - 86401")
+    ended = rig.run("robots", url, "--job", "job", "--jobs-dir", str(rig.jobs))
+    assert "1 d 0 h ago; out of date after 1 d 0 h" in ended.out
+
+
+def test_a_job_says_since_when_a_robots_txt_is_unreachable(web: SyntheticWeb, rig: CrawlRig) -> None:
+    url = serve(web, "lost", {"/": []})
+    web.add("lost", "/robots.txt", text_reply("", status=503))
+    asked = ("robots", url, "--job", "job", "--jobs-dir", str(rig.jobs))
+    rig.crawl(url)
+    change(rig, "UPDATE robots_failures SET since = 1800000000")
+    never = rig.run(*asked)
+    assert (never.code, never.out) == (4, "")
+    assert "it is unreachable since 2027-01-15T08:00:00Z" in never.err
+    change(rig, "INSERT INTO robots SELECT origin, since - 9, 404, 7, ? FROM robots_failures", EMPTY)
+    assert "status 404; unreachable since 2027-01-15T08:00:00Z, so nothing may be" in rig.run(*asked).out
+    change(rig, "UPDATE robots SET status = -1, fetched_at = fetched_at + 99")
+    given_up = rig.run(*asked)
+    assert given_up.out.startswith("allowed ")
+    assert "none applies in what is assumed of robots.txt" in given_up.out
+    assert "unreachable since 2027-01-15T08:00:00Z and no longer waited for" in given_up.out
+    assert ask_job(rig, url)["unreachable_since"] == "2027-01-15T08:00:00Z"
 
 
 def test_what_a_job_has_not_read_it_cannot_answer(web: SyntheticWeb, rig: CrawlRig) -> None:

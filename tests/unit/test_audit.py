@@ -16,20 +16,30 @@ from gossamer.errors import LedgerFailed
 from gossamer.fetch.robots_cache import OriginRobots
 from gossamer.frontier.sqlite_audit import SqliteAuditReader
 from gossamer.frontier.sqlite_ledger import SqliteLedger
-from gossamer.model.outcome import Batch, Deferred, Fetch, Found, RobotsFile, Settled, State, Visit
+from gossamer.model.outcome import (
+    ROBOTS_ASSUMED,
+    Batch,
+    Deferred,
+    Fetch,
+    Found,
+    RobotsFile,
+    Settled,
+    State,
+    StoredRobots,
+    Visit,
+)
 from gossamer.model.request import Known, Request
 from gossamer.model.response import Response
 from gossamer.model.url import canonicalise, dedup_key, fingerprint, host_of
-from gossamer.observe.audit import MAX_VIOLATIONS, Audit, Auditor, AuditTerms, robots_version
+from gossamer.observe.audit import MAX_VIOLATIONS, Audit, Auditor, AuditTerms
+from gossamer.policy.robots_file import robots_version
 
 T = 1_800_000_000.0
 ORIGIN = "https://a.example"
 RULES = b"User-agent: *\nDisallow: /private/\n"
 TERMS = AuditTerms(
     user_agent="Gossamer/1",
-    obeys_robots=True,
-    max_robots_bytes=512_000,
-    max_crawl_delay_seconds=60.0,
+    politeness=PolitenessSettings(),
     grace_seconds=30.0,
     visits_at_once=100,
 )
@@ -49,6 +59,10 @@ def robots_fetch(at: float, url: str = f"{ORIGIN}/robots.txt", group: str = "a.e
 
 def robots_file(at: float, body: bytes = RULES, origin: str = ORIGIN) -> RobotsFile:
     return RobotsFile(origin, T + at, 200, body, robots_version(body))
+
+
+def assumed_file(at: float) -> RobotsFile:
+    return RobotsFile(ORIGIN, T + at, ROBOTS_ASSUMED, RULES, robots_version(RULES))
 
 
 def request(url: str) -> Request:
@@ -247,20 +261,45 @@ def test_a_crawl_delay_beyond_the_bound_is_held_to_the_bound(tmp_path: Path) -> 
     assert audited(tmp_path, fetches, [robots_file(0, slow)]).polite
 
 
+def test_a_request_rate_binds_as_a_crawl_delay_does_and_an_absurd_one_does_not(tmp_path: Path) -> None:
+    slow = b"User-agent: *\nRequest-rate: 1/5\nCrawl-delay: 99999999\n"
+    fetches = [page("/", 10, robots=slow), page("/a", 15, robots=slow), page("/b", 16.5, robots=slow)]
+    result = audited(tmp_path, fetches, [robots_file(0, slow)])
+    assert [(v.kind, v.url) for v in result.violations] == [("crawl_delay", f"{ORIGIN}/b")]
+
+
+@pytest.mark.parametrize(
+    ("answered_days", "days", "found"),
+    [((), 30.0, []), ((-30.1,), 30.0, []), ((-29.9,), 30.0, ["assumed_robots"]), ((-29.9,), 0.0, [])],
+)
+def test_a_robots_txt_is_given_up_only_after_the_days_without_an_answer(
+    tmp_path: Path, answered_days: tuple[float, ...], days: float, found: list[str]
+) -> None:
+    files = [robots_file(day * 86_400) for day in answered_days]
+    files += [assumed_file(-86_400), assumed_file(0)]
+    terms = msgspec.structs.replace(TERMS, politeness=PolitenessSettings(robots_unreachable_days=days))
+    result = audited(tmp_path, [page("/", 1.0)], files, terms)
+    assert (kinds(result), result.assumed_pages) == (found, 1)
+
+
+def test_the_copy_that_stands_in_for_a_robots_txt_is_still_obeyed(tmp_path: Path) -> None:
+    result = audited(tmp_path, [page("/private/", 1.0), page("/", 2.0)], [assumed_file(0)])
+    assert (kinds(result), result.assumed_pages) == (["forbidden"], 2)
+
+
 def test_with_robots_off_only_the_gaps_are_checked(tmp_path: Path) -> None:
-    terms = msgspec.structs.replace(TERMS, obeys_robots=False)
+    terms = msgspec.structs.replace(TERMS, politeness=PolitenessSettings(robots=False))
     result = audited(tmp_path, [page("/private/", 1.0, robots=0), page("/a", 1.5, robots=0)], (), terms)
     assert (result.robots_checked, kinds(result)) == (False, ["gap"])
 
 
 def test_a_version_is_what_the_crawler_calls_it() -> None:
-    async def nothing(_origin: str) -> None:
-        return None
+    async def nothing(_origin: str) -> StoredRobots:
+        return StoredRobots()
 
     cache = OriginRobots(PolitenessSettings(), "Gossamer", lambda: T, nothing, lambda: 0.0)
     learnt = cache.learn(ORIGIN, Response(f"{ORIGIN}/robots.txt", 200, (), RULES, T, 0.1, 10), T)
-    assert learnt is not None
-    assert learnt.version == robots_version(RULES)
+    assert learnt.file.version == robots_version(RULES)
 
 
 def test_urls_are_found_whether_their_fingerprints_are_merged_or_not(tmp_path: Path) -> None:

@@ -363,3 +363,14 @@ def test_whatever_the_bytes_the_facts_can_be_written(
     assert b"\\u0000" not in written
     for link in facts.links:
         assert link.host == host_of(link.url)
+
+
+# -- the text a reader sees ------------------------------------------------------------------------------
+
+
+def test_the_text_is_what_a_reader_sees_and_only_where_asked_for() -> None:
+    markup = "<title>T</title><style>a{}</style><p>one<b>two</b></p><script>x()</script><template>no</template><td>three"
+    assert extract(markup).text == ""
+    facts = extract(markup, with_text=True)
+    assert facts.text.split() == ["one", "two", "three"]
+    assert facts.title == "T"

@@ -49,6 +49,7 @@ def test_every_bound_has_its_unit_in_its_name() -> None:
     """A number is a count of something named, or its field says seconds or bytes. The few short words are flags."""
     units = (
         "_seconds",
+        "_days",
         "_bytes",
         "_urls",
         "_pages",
@@ -59,7 +60,7 @@ def test_every_bound_has_its_unit_in_its_name() -> None:
         "_per_second",
     )
     others = "probes crashes per_page per_host per_path per_folder per_section per_domain per_halving segments repeats"
-    others += " occurrences parameters labels depth prefixes"
+    others += " occurrences parameters labels depth elements prefixes error_rate factor ratio failures"
     counts = (*units, *(f"_{name}" for name in others.split()))
     short_words = {
         "depth",

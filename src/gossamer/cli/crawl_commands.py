@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from gossamer.asking import absolute
+from gossamer.asking import absolute, check_fields
 from gossamer.assembly import spec_of
 from gossamer.cli.crawling import command_line, folder_of, options_from, run_job, spec_from
 from gossamer.cli.job_lookup import find_job
@@ -33,7 +33,7 @@ _RUN_OPTIONS = [
         "outputs",
         multiple=True,
         metavar="PATH",
-        help="write records here; .jsonl, .jsonl.gz, .jsonl.zst, or - (repeatable)",
+        help="write records here: .jsonl or .csv, also with .gz or .zst, or - (repeatable)",
     ),
     click.option(
         "--jobs-dir",
@@ -75,7 +75,8 @@ def options(*decorators: Decorator) -> Decorator:
 def _start(mode: Mode, urls: tuple[str, ...], values: dict[str, Any]) -> None:
     settings, run = options_from(values)
     spec = spec_from(mode, urls, values["input_path"], values["outputs"], settings)
-    code = run_job(spec, folder_of(spec, run), run, command_line())
+    folder = folder_of(spec, run)
+    code = run_job(spec, folder, run, command_line(folder))
     click.get_current_context().exit(code)
 
 
@@ -106,12 +107,13 @@ def resume(job: str, **values: Any) -> None:
     folder = find_job(values["jobs_dir"], job).folder
     stored = spec_of(folder.job_file)
     settings, run = options_from({**values, "job": job, "fresh": False}, stored.settings_words())
+    check_fields(settings.record.fields)
     outputs = absolute([*stored.outputs, *values["outputs"]])
     spec = JobSpec(stored.mode, stored.seeds, stored.input, outputs, settings)
     if spec.input == "-":
         # What standard input held is in the ledger, as far as it was read; there is nothing to read now.
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    code = run_job(spec, folder, run, command_line())
+    code = run_job(spec, folder, run, command_line(folder))
     click.get_current_context().exit(code)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shlex
 import sys
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ import uvloop
 
 from gossamer.asking import default_job_name, job_folder, job_spec
 from gossamer.assembly import Job, open_job, steady_clock
-from gossamer.cli.terminal import escape
+from gossamer.cli.terminal import say, say_rendered
 from gossamer.config.job_file import JobSpec, Mode
 from gossamer.config.load import load_settings
 from gossamer.config.settings import Settings
@@ -30,6 +31,8 @@ from gossamer.observe.summary import render_summary
 from gossamer.policy.threshold import Threshold, parse_threshold
 
 ProgressKind = Literal["auto", "plain", "json", "none"]
+#: A user name in a URL, of a page or a proxy.
+_USER = re.compile(r"//[^/?#]*@")
 #: How many URLs there are, by the label of the state, then by reason.
 States = dict[str, dict[str, int]]
 
@@ -59,6 +62,10 @@ def options_from(values: dict[str, Any], stored: dict[str, Any] | None = None) -
     """Split a command's values into settings and run options. `stored` settings stand where no flag was given."""
     from gossamer.cli.options import given  # noqa: PLC0415 - options imports click, which this module need not
 
+    if values["job"] == "":
+        raise UsageError(
+            "--job: the name is empty (a variable without a value?); leave the flag out, or name the job"
+        )
     config = values["config"]
     settings, _ = load_settings(
         {**(stored or {}), **given(values)}, os.environ, Path(config) if config else None
@@ -116,10 +123,9 @@ async def _already_finished(job: Job, options: RunOptions) -> int:
     """Fetch nothing; a late output is still filled from the record log."""
     await job.fill_outputs()
     if not options.quiet:
-        print(
+        say(
             f"gossamer: job {job.folder.name} is finished: {job.standing.pages:,} pages, nothing left to fetch"
-            f" (outputs are complete; --fresh starts over)",
-            file=sys.stderr,
+            f" (outputs are complete; --fresh starts over)"
         )
     _check_outcome(job, by_label(await job.ledger.counts()), options, done=True)
     return 0
@@ -133,7 +139,7 @@ def _say_bad_lines(job: Job) -> None:
             if bad.count == 1
             else "lines of the input are not URLs and were"
         )
-        print(f"gossamer: {bad.count:,} {what} passed over; {escape(bad.first)}", file=sys.stderr)
+        say(f"gossamer: {bad.count:,} {what} passed over; {bad.first}")
 
 
 def _place_flag(folder: JobFolder) -> str:
@@ -153,7 +159,7 @@ def _summarise(job: Job, snapshot: Snapshot, ending: Ending, resume_command: str
         place=_place_flag(job.folder),
         stream=sys.stderr,
     )
-    print(text, file=sys.stderr)
+    say_rendered(text)
 
 
 def _check_outcome(job: Job, states: States, options: RunOptions, *, done: bool) -> None:
@@ -181,8 +187,10 @@ def _most_common(states: States, job: Job) -> str:
     return f": {n:,} {label} ({reason}{why}); `{command}` lists them"
 
 
-def command_line() -> str:
-    """Return the command as the user could type it again."""
+def command_line(folder: JobFolder) -> str:
+    """Return what the user could type to go on: the same command, or `resume` where that might show a password."""
+    if any(word.startswith(("-H", "--header")) or _USER.search(word) for word in sys.argv[1:]):
+        return f"gossamer resume {shlex.quote(folder.name)}{_place_flag(folder)}"
     return shlex.join(["gossamer", *sys.argv[1:]])
 
 

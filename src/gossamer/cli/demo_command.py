@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from gossamer.cli.crawling import ProgressKind, RunOptions, run_job, spec_from
+from gossamer.cli.terminal import say
 from gossamer.config.settings import (
     EngineSettings,
     FetchSettings,
@@ -63,17 +64,15 @@ def demo(folder: Path, progress: ProgressKind, workers: int) -> None:
     output = folder / "pages.jsonl"
     settings = replace(_SETTINGS, engine=replace(_SETTINGS.engine, workers=workers))
     with SyntheticWeb.in_thread() as web:
-        print(
-            f"Serving {len(web.seeds)} hosts on 127.0.0.1:{web.port} and crawling them politely.",
-            file=sys.stderr,
-        )
+        say(f"Serving {len(web.seeds)} hosts on 127.0.0.1:{web.port} and crawling them politely.")
         spec = spec_from("crawl", tuple(web.seeds), "", (str(output),), settings)
         options = RunOptions(folder, "demo", fresh=True, progress=progress)
         code = run_job(spec, JobFolder(folder / "demo"), options, "")
         example = web.url("docs", "/private/plan.html")
-    print(
-        _NEXT.format(program=_program(), output=output, jobs=folder, example=example), file=sys.stderr, end=""
-    )
+    for line in _NEXT.format(program=_program(), output=output, jobs=folder, example=example).split("\n")[
+        :-1
+    ]:
+        say(line)
     click.get_current_context().exit(code)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from gossamer.cli.job_lookup import JobSettings
 from gossamer.cli.terminal import escape
-from gossamer.frontier.sqlite_reader import Explanation, FetchRow, UrlRow
+from gossamer.frontier.sqlite_answers import Explanation, FetchRow, Forgotten, UrlRow
 from gossamer.model.outcome import State
 from gossamer.model.url import host_of
 from gossamer.observe.report import instant_text, reason_text
@@ -47,6 +47,19 @@ def explain_lines(explained: Explanation, job: str, now: float) -> Iterator[str]
     yield _next(explained, job, now)
 
 
+def forgotten_lines(url: str, left: Forgotten) -> Iterator[str]:
+    """Yield what is left of a URL whose row is gone, as lines that are safe to show."""
+    yield escape(url)
+    if left.fetches:
+        yield "It is settled. The job keeps no row of a finished URL (--dedup bloom), only its requests:"
+        yield from map(_fetch, left.fetches)
+        return
+    yield (
+        "It was probably seen and is finished; no request for it is on record. The job keeps no row of a finished URL"
+        f" (--dedup bloom), and says this of {left.error_rate:.4%} of URLs it never saw, at most."
+    )
+
+
 def why_unknown(canonical: str, settings: JobSettings, roots: list[str]) -> str:
     """Return the likeliest reason why a job has never heard of a URL."""
     if not settings.follows_links:
@@ -70,7 +83,7 @@ def _state(row: UrlRow) -> str:
 
 def _origin(explained: Explanation) -> Iterator[str]:
     row, chain = explained.row, explained.chain
-    parent = escape(chain[0].url) if chain else "a page that is no longer known"
+    parent = escape(chain[0].url if chain else row.parent_url or "a page that is no longer known")
     sentence = _SOURCE_SENTENCE.get(row.source, "Where it was found is not known").format_map(
         {"parent": parent}
     )

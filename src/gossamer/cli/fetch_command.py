@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import click
@@ -15,15 +15,16 @@ import uvloop
 from gossamer.asking import with_scheme
 from gossamer.assembly import build_fetcher, build_worker, steady_clock, url_policy
 from gossamer.cli.options import GroupedCommand, given, setting_options
-from gossamer.cli.terminal import escape
+from gossamer.cli.terminal import escape, write_page
 from gossamer.config.load import load_settings
 from gossamer.config.settings import Settings
 from gossamer.contracts import Clock, Fetcher
 from gossamer.engine.worker import Worker
-from gossamer.errors import NothingFetched, OutputFailed
+from gossamer.errors import NothingFetched
 from gossamer.extract.charset import decode, sniff
 from gossamer.extract.text import visible_text
-from gossamer.model.outcome import REASONS, Deferred, Hop, Retry, RobotsFile, Settled, State, Visit
+from gossamer.fetch.identity import build_identity, with_credentials
+from gossamer.model.outcome import REASONS, Deferred, Hop, Retry, Settled, State, StoredRobots, Visit
 from gossamer.model.page import link_to
 from gossamer.model.request import Known, Lease, Request, Source
 from gossamer.model.response import FetchFailure, Response
@@ -80,28 +81,25 @@ class RememberingFetcher:
 )
 def fetch(url: str, form: Form, **values: Any) -> None:
     """Fetch one page and print it. Follows redirects, obeys robots.txt, keeps nothing."""
-    settings, _ = load_settings(given(values), os.environ, None)
-    _write(uvloop.run(_fetch(url, form, settings)))
-
-
-def _write(text: str) -> None:
-    if sys.stdout is None:
-        raise OutputFailed("standard output is closed")
-    if sys.stdout.isatty():
-        # A page must not be able to move the cursor or to rename the window.
-        text = "\n".join(escape(line) for line in text.expandtabs().splitlines())
-    sys.stdout.buffer.write(text.encode("utf-8", "replace") + (b"" if text.endswith("\n") else b"\n"))
-    sys.stdout.buffer.flush()
+    settings = with_credentials(load_settings(given(values), os.environ, None)[0], [with_scheme(url)])
+    write_page(uvloop.run(_fetch(url, form, settings)), is_json=form == "json")
 
 
 async def _fetch(url: str, form: Form, settings: Settings) -> str:
     clock = steady_clock()
     fetcher = RememberingFetcher(build_fetcher(settings.fetch, clock))
     scope = Scope(settings.scope)
+    link = link_to(url, None, url_policy(settings.scope))
     worker, _ = build_worker(
-        settings, scope, _nothing_stored, clock, follow=False, cookies=CookieJar(), fetcher=fetcher
+        settings,
+        scope,
+        _nothing_stored,
+        clock,
+        follow=False,
+        cookies=CookieJar(by_port=True) if settings.fetch.cookies else None,
+        identity=build_identity(settings, [link.url]),
+        fetcher=fetcher,
     )
-    link = link_to(with_scheme(url), None, url_policy(settings.scope))
     known = Known(Request(link.url, link.fingerprint, link.host, source=Source.SEED), 1)
     try:
         visit = await _visit_until_settled(worker, known, clock, settings.politeness.max_wait_seconds)
@@ -117,14 +115,21 @@ async def _fetch(url: str, form: Form, settings: Settings) -> str:
     return _FORMS[form](visit, fetcher.last)
 
 
-async def _nothing_stored(_origin: str) -> RobotsFile | None:
-    return None
+async def _nothing_stored(_origin: str) -> StoredRobots:
+    return StoredRobots()
 
 
 async def _visit_until_settled(worker: Worker, known: Known, clock: Clock, max_wait: float) -> Visit:
-    """Visit the page as a crawl would: robots.txt first, then hop by hop, again after a transient failure."""
+    """Visit the page as a crawl would: robots.txt first, then hop by hop, each request a delay after the last."""
+    delay = 0.0
+    starts: dict[str, float] = {}
     while True:
-        report = await worker.visit(Lease(known, 1, clock() + 3600.0), lambda _at: None)
+        host = known.request.host
+        await asyncio.sleep(max(starts.get(host, 0.0) + delay - clock(), 0.0))
+        report = await worker.visit(
+            Lease(known, 1, clock() + 3600.0, delay), partial(starts.__setitem__, host)
+        )
+        delay = max(delay, report.pause.delay or 0.0)
         match report.visit.outcome:
             case Deferred():
                 wait = max(report.pause.until - clock(), 0.0)
@@ -154,9 +159,9 @@ def _as_html(_visit: Visit, response: Response) -> str:
 
 
 def _as_headers(_visit: Visit, response: Response) -> str:
-    return "\n".join(
-        [f"status: {response.status}", *(f"{name}: {value}" for name, value in response.headers)]
-    )
+    # Spelled out for files and pipes too: no value may begin a line, and so pass for a header of its own.
+    headers = [escape(f"{name}: {value}") for name, value in response.headers]
+    return "\n".join([f"status: {response.status}", *headers])
 
 
 _FORMS: dict[Form, Callable[[Visit, Response], str]] = {

@@ -14,13 +14,14 @@ from typing import Any
 import click
 import msgspec
 
-from gossamer.cli.explanation import explain_lines, why_unknown
+from gossamer.cli.explanation import explain_lines, forgotten_lines, why_unknown
 from gossamer.cli.job_lookup import NamedJob, find_job, job_is_locked, list_jobs, read_settings
 from gossamer.cli.receipt import show_report
-from gossamer.cli.terminal import Table, escape, escape_json, write_lines
+from gossamer.cli.terminal import Table, escape, escape_json, say, write_lines
 from gossamer.errors import LedgerFailed, UsageError
+from gossamer.frontier.sqlite_answers import UrlRow
 from gossamer.frontier.sqlite_ledger import SqliteLedger
-from gossamer.frontier.sqlite_reader import SqliteReader, UrlRow
+from gossamer.frontier.sqlite_reader import SqliteReader
 from gossamer.model.outcome import REASONS, State
 from gossamer.model.url import canonicalise, host_of
 from gossamer.observe.report import build_report, encode_report, instant_text, reason_text
@@ -31,6 +32,8 @@ _MAX_ROOTS = 100_000
 #: Decided when a URL is found, by the job's settings: fetching it again would not decide it anew.
 _SETTLED_BY_SETTINGS = ("scope", "excluded", "depth")
 _RETRYABLE = (State.HELD, State.REFUSED, State.FAILED)
+#: What a job that forgets finished URLs still lists completely.
+_KEPT_STATES = tuple(state.label for state in (State.QUEUED, State.HELD, State.FAILED))
 _HTTP_REASON = re.compile(r"http_\d{3}\Z")
 
 _job = click.argument("job")
@@ -64,7 +67,7 @@ def jobs(jobs_dir: Path) -> None:
     """List all jobs and where each stands."""
     found = list_jobs(jobs_dir)
     if not found:
-        click.echo(f"no jobs in {escape(str(jobs_dir))}", err=True)
+        say(f"no jobs in {jobs_dir}")
         return
     columns = ("name", "state", "pages", "queued", "failed", "last activity")
     Table(columns, [_job_row(job) for job in found], frozenset({"pages", "queued", "failed"})).show()
@@ -192,6 +195,10 @@ def urls(
             limit=limit,
         )
         write_lines(map(_json_line if style == "jsonl" else _plain_line, rows))
+        if reader.forgets_finished() and state not in _KEPT_STATES:
+            say(
+                "finished URLs are not listed: the job keeps no rows of them (--dedup bloom); `report` counts them"
+            )
 
 
 def _plain_line(row: UrlRow) -> str:
@@ -246,20 +253,36 @@ def _host_name(host: str | None) -> str | None:
 def explain(job: str, url: str, jobs_dir: Path) -> None:
     """Say in plain words what became of a URL, how it was found, and when it is tried next."""
     found = find_job(jobs_dir, job)
+    canonical, fingerprint = _identified(found, url)
     with found.reader() as reader:
-        explanation = reader.explain(_fingerprint(found, reader, url))
-    assert explanation is not None  # The ledger never forgets a URL.
-    write_lines(explain_lines(explanation, found.word, time.time()))
+        explanation = reader.explain(fingerprint)
+        if explanation is not None:
+            write_lines(explain_lines(explanation, found.word, time.time()))
+            return
+        # In this order: a row that goes between the two questions is in the filter already.
+        left = reader.forgotten(canonical, fingerprint)
+        if left is None:
+            raise _unknown(found, reader, canonical)
+    write_lines(forgotten_lines(canonical, left))
 
 
-def _fingerprint(job: NamedJob, reader: SqliteReader, url: str) -> int:
+def _identified(job: NamedJob, url: str) -> tuple[str, int]:
+    """Return a URL as the job spells it, and its fingerprint. Raises `InvalidUrl`."""
+    policy = read_settings(job).urls
+    canonical = policy.canonicalise(url)
+    return canonical, policy.fingerprint(canonical)
+
+
+def _unknown(job: NamedJob, reader: SqliteReader, canonical: str) -> UsageError:
+    why = why_unknown(canonical, read_settings(job), reader.roots(_MAX_ROOTS))
+    return UsageError(f"job {escape(job.word)} does not know {escape(canonical)}: {why}")
+
+
+def _known_fingerprint(job: NamedJob, reader: SqliteReader, url: str) -> int:
     """Return the fingerprint of a URL the job knows, in whatever spelling. Raises `InvalidUrl`, `UsageError`."""
-    settings = read_settings(job)
-    canonical = settings.urls.canonicalise(url)
-    fingerprint = settings.urls.fingerprint(canonical)
-    if reader.url(fingerprint) is None:
-        why = why_unknown(canonical, settings, reader.roots(_MAX_ROOTS))
-        raise UsageError(f"job {escape(job.word)} does not know {escape(canonical)}: {why}")
+    canonical, fingerprint = _identified(job, url)
+    if reader.url(fingerprint) is None and reader.forgotten(canonical, fingerprint) is None:
+        raise _unknown(job, reader, canonical)
     return fingerprint
 
 
@@ -298,7 +321,8 @@ def retry(
     found = find_job(jobs_dir, job)
     with found.reader() as reader:
         _checked_reason(reader, reason)
-        fingerprint = _fingerprint(found, reader, url) if url else None
+        forgets = reader.forgets_finished()
+        fingerprint = _known_fingerprint(found, reader, url) if url else None
     if reason in _SETTLED_BY_SETTINGS:
         raise UsageError(f"{reason} follows from the job's settings, not from a fetch: {REASONS[reason]}")
     condition, parameters = _condition(_named_state(state), reason, _host_name(host), fingerprint)
@@ -306,7 +330,12 @@ def retry(
         revived = asyncio.run(_revive(found, condition, parameters))
     if not revived:
         write_lines(
-            ["Nothing to queue again: fetched pages, and what the settings of the job rule out, never are."]
+            [
+                "Nothing to queue again: fetched pages, and what the settings of the job rule out, never are;"
+                " with --dedup bloom nothing that was refused is either."
+                if forgets
+                else "Nothing to queue again: fetched pages, and what the settings of the job rule out, never are."
+            ]
         )
         return
     name = shlex.quote(found.word)

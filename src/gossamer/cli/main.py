@@ -9,7 +9,7 @@ import traceback
 import click
 
 from gossamer.cli import crawl_commands, demo_command, fetch_command, ledger_commands, politeness_commands
-from gossamer.cli.terminal import escape
+from gossamer.cli.terminal import say, say_rendered
 from gossamer.errors import GossamerError, OutputClosed
 from gossamer.version import VERSION
 
@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
         _silence_stdout()
         return 0
     except click.exceptions.NoArgsIsHelpError as error:
-        print(error.format_message(), file=sys.stderr)
+        say_rendered(error.format_message())
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return _fail("interrupted", 130)
@@ -59,7 +59,8 @@ def main(arguments: list[str] | None = None) -> int:
         return _fail(_one_line(error), error.exit_code)
     except Exception as error:  # noqa: BLE001 - the last boundary: a bug becomes exit code 1
         if "-v" in sys.argv or "--verbose" in sys.argv:
-            traceback.print_exc()
+            for line in traceback.format_exc().rstrip().split("\n"):
+                say(f"  {line}")
         return _fail(f"internal error: {type(error).__name__}: {error} (-v shows where)", _BUG)
     return result if isinstance(result, int) else 0
 
@@ -79,5 +80,5 @@ def _one_line(error: GossamerError | click.ClickException) -> str:
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"gossamer: {escape(message)}", file=sys.stderr)
+    say(f"gossamer: {message}")
     return code

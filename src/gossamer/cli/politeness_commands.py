@@ -15,15 +15,24 @@ import msgspec
 import uvloop
 from msgspec.structs import replace as replace_struct
 
-from gossamer.assembly import build_worker, spec_of, steady_clock, url_policy, user_agent
+from gossamer.asking import with_scheme
+from gossamer.assembly import build_worker, spec_of, steady_clock, url_policy
 from gossamer.cli.job_lookup import NamedJob, find_job
 from gossamer.cli.options import GroupedCommand, given, setting_options
 from gossamer.cli.terminal import Table, escape, escape_json, write_lines
 from gossamer.config.load import load_settings
-from gossamer.config.settings import PolitenessSettings, Settings
-from gossamer.errors import NothingFetched, ThresholdCrossed, UsageError
+from gossamer.config.settings import Settings
+from gossamer.errors import NothingFetched, ThresholdCrossed
+from gossamer.fetch.identity import build_identity, user_agent, with_credentials
 from gossamer.frontier.sqlite_audit import SqliteAuditReader
-from gossamer.model.outcome import Hop, RobotsFile, Settled
+from gossamer.model.outcome import (
+    ROBOTS_ASSUMED,
+    ROBOTS_UNREACHABLE,
+    Hop,
+    RobotsFile,
+    Settled,
+    StoredRobots,
+)
 from gossamer.model.page import link_to
 from gossamer.model.request import Known, Lease, Request, Source
 from gossamer.model.url import origin_of
@@ -31,7 +40,8 @@ from gossamer.observe.audit import Audit, Auditor, AuditTerms, Unrecorded, Viola
 from gossamer.observe.report import instant_text
 from gossamer.observe.wording import counted, duration_text
 from gossamer.policy import politeness
-from gossamer.policy import robots as rules
+from gossamer.policy.robots_file import read_robots, robots_ttl
+from gossamer.policy.robots_pace import Ignored, RequestRate
 from gossamer.policy.scope import Scope
 
 _NO_LEASE_ENDS = math.inf
@@ -77,9 +87,7 @@ def _terms(settings: Settings) -> AuditTerms:
     slots = -(-engine.concurrency // engine.workers) * engine.workers
     return AuditTerms(
         user_agent=user_agent(settings.fetch),
-        obeys_robots=settings.politeness.robots,
-        max_robots_bytes=settings.politeness.max_robots_bytes,
-        max_crawl_delay_seconds=settings.politeness.max_crawl_delay_seconds,
+        politeness=settings.politeness,
         grace_seconds=settings.fetch.timeout_seconds,
         visits_at_once=slots + engine.max_uncommitted_pages,
     )
@@ -117,6 +125,9 @@ def _audit_lines(result: Audit) -> Iterator[str]:
         yield f"robots      every page, as {escape(result.user_agent)}; the oldest robots.txt in use was {age} old"
     else:
         yield "robots      NOT checked: the job does not ask robots.txt (--no-robots)"
+    if result.assumed_pages:
+        pages = counted(result.assumed_pages, "page")
+        yield f"assumed     {pages}, whose robots.txt was given up as unreachable (--robots-unreachable-days)"
     yield f"unrecorded  {_unrecorded_text(result.unrecorded)}"
 
 
@@ -146,16 +157,20 @@ class RobotsAnswer(msgspec.Struct, frozen=True):
     rule: str
     line: int
     group: tuple[str, ...]
-    #: What the file asks for, in seconds, and the delay between two requests that we would keep.
+    #: What the file asks for: seconds; requests and seconds. And the seconds between two requests that we would keep.
     crawl_delay: float | None
+    request_rate: RequestRate | None
     delay: float
-    #: Requests and seconds. Shown only: the delay does not follow it.
-    request_rate: rules.RequestRate | None
+    #: Crawl-delay and Request-rate lines for this agent that nobody can mean.
+    ignored: tuple[Ignored, ...]
     sitemaps: tuple[str, ...]
     robots_url: str
     #: Where it redirected to; empty where it did not.
     redirected_to: str
+    #: -1 where it was unreachable for so long that its last copy is used, or its absence assumed.
     status: int
+    #: Since when it has not answered, as far as the job knows; empty where it has.
+    unreachable_since: str
     fetched_at: str
     age_seconds: float
     ttl_seconds: float
@@ -166,6 +181,7 @@ class _Reading(msgspec.Struct, frozen=True):
 
     file: RobotsFile
     final_url: str = ""
+    unreachable_since: float = 0.0
 
 
 @setting_options("fetch", "politeness")
@@ -176,10 +192,9 @@ class _Reading(msgspec.Struct, frozen=True):
 @_jobs_dir
 def robots(url: str, as_json: bool, job: str | None, jobs_dir: Path, **values: Any) -> None:
     """Say whether a URL may be fetched, and which line of robots.txt decides that. Fetches only robots.txt."""
-    if "://" not in url:
-        raise UsageError(f"{url!r} is not a URL; did you mean https://{url} ?")
+    with_scheme(url)
     if job is None:
-        settings, _ = load_settings(given(values), os.environ, None)
+        settings = with_credentials(load_settings(given(values), os.environ, None)[0], [url])
         canonical = link_to(url, None, url_policy(settings.scope)).url
         reading = uvloop.run(_fetch_robots(canonical, settings))
     else:
@@ -201,7 +216,13 @@ async def _fetch_robots(url: str, settings: Settings) -> _Reading:
     patient = replace(settings, politeness=replace(settings.politeness, robots=True, robots_probes=1))
     clock = steady_clock()
     worker, _ = build_worker(
-        patient, Scope(settings.scope), _nothing_stored, clock, follow=False, cookies=None
+        patient,
+        Scope(settings.scope),
+        _nothing_stored,
+        clock,
+        follow=False,
+        cookies=None,
+        identity=build_identity(settings, [url]),
     )
     link = link_to(url, None, url_policy(settings.scope))
     known = Known(Request(link.url, link.fingerprint, link.host, source=Source.SEED), 1)
@@ -211,7 +232,7 @@ async def _fetch_robots(url: str, settings: Settings) -> _Reading:
         while isinstance(visit.outcome, Hop) and not visit.robots:
             lease = replace_struct(lease, known=replace_struct(known, request=visit.outcome.request))
             visit = (await worker.visit(lease, lambda _at: None)).visit
-        if visit.robots:
+        if visit.robots and visit.robots[0].status != ROBOTS_UNREACHABLE:
             return _Reading(visit.robots[0], visit.fetches[-1].url if visit.fetches else "")
         if not isinstance(visit.outcome, Settled):
             # The answer to a second question is why there is no answer; no request goes out for it.
@@ -224,26 +245,27 @@ async def _fetch_robots(url: str, settings: Settings) -> _Reading:
     )
 
 
-async def _nothing_stored(_origin: str) -> RobotsFile | None:
-    return None
+async def _nothing_stored(_origin: str) -> StoredRobots:
+    return StoredRobots()
 
 
 def _recall_robots(url: str, job: NamedJob) -> _Reading:
     with SqliteAuditReader(job.folder.ledger) as reader:
         file = reader.robots_file(origin_of(url), math.inf)
+        since = reader.robots_unreachable_since(origin_of(url))
     if file is None:
+        why = f"it is unreachable since {instant_text(since)}" if since else "it was not asked for yet"
         raise NothingFetched(
-            f"job {job.word} has no robots.txt of {origin_of(url)}: it was not asked for yet or is unreachable,"
+            f"job {job.word} has no robots.txt of {origin_of(url)}: {why},"
             " and until it was read nothing of this origin may be fetched"
         )
-    return _Reading(file)
+    return _Reading(file, unreachable_since=since)
 
 
 def _answer(url: str, reading: _Reading, settings: Settings, now: float) -> RobotsAnswer:
     file, agent = reading.file, user_agent(settings.fetch)
-    parsed = rules.parse(file.body, max_bytes=settings.politeness.max_robots_bytes)
-    decision = parsed.decide(agent, url)
-    crawl_delay = parsed.crawl_delay(agent)
+    rules = read_robots(file.body, settings.politeness)
+    decision, pace = rules.decide(agent, url), rules.pace(agent)
     robots_url = f"{file.origin}/robots.txt"
     return RobotsAnswer(
         url=url,
@@ -253,22 +275,19 @@ def _answer(url: str, reading: _Reading, settings: Settings, now: float) -> Robo
         rule=f"{'Allow' if decision.allowed else 'Disallow'}: {decision.rule}" if decision.line else "",
         line=decision.line,
         group=decision.user_agents,
-        crawl_delay=crawl_delay,
-        delay=politeness.group_delay(crawl_delay, settings.politeness),
-        request_rate=parsed.request_rate(agent),
-        sitemaps=parsed.sitemaps,
+        crawl_delay=pace.crawl_delay,
+        request_rate=pace.request_rate,
+        delay=politeness.group_delay(pace.delay, settings.politeness),
+        ignored=pace.ignored,
+        sitemaps=rules.sitemaps,
         robots_url=robots_url,
         redirected_to=reading.final_url if reading.final_url != robots_url else "",
         status=file.status,
+        unreachable_since=instant_text(reading.unreachable_since) if reading.unreachable_since else "",
         fetched_at=instant_text(file.fetched_at),
         age_seconds=round(max(now - file.fetched_at, 0.0), 3),
-        ttl_seconds=_ttl(settings.politeness),
+        ttl_seconds=robots_ttl(settings.politeness),
     )
-
-
-def _ttl(settings: PolitenessSettings) -> float:
-    """Return how long a robots.txt is used: always long enough for the page that it was fetched for."""
-    return max(settings.robots_ttl_seconds, 2 * politeness.group_delay(math.inf, settings))
 
 
 def _answer_lines(answer: RobotsAnswer) -> Iterator[str]:
@@ -277,15 +296,12 @@ def _answer_lines(answer: RobotsAnswer) -> Iterator[str]:
     yield f"rule        {_rule_text(answer)}"
     if not answer.obeyed:
         yield "obeyed      no: --no-robots"
-    asked = "" if answer.crawl_delay is None else f" (Crawl-delay: {answer.crawl_delay:g})"
-    yield f"delay       {answer.delay:g} s between requests{asked}"
-    if answer.request_rate is not None:
-        rate = answer.request_rate
-        yield f"rate        {counted(rate.requests, 'request')} in {rate.seconds:,} s is asked for; the delay above is kept"
+    yield f"delay       {answer.delay:g} s between requests{_asked_text(answer)}"
+    for each in answer.ignored:
+        yield f"ignored     {each.directive}: {escape(each.value)} (line {each.line}): {each.why}"
     for sitemap in answer.sitemaps:
         yield f"sitemap     {escape(sitemap)}"
-    moved = f", redirected to {escape(answer.redirected_to)}" if answer.redirected_to else ""
-    yield f"robots.txt  {escape(answer.robots_url)}: status {answer.status}{moved}"
+    yield f"robots.txt  {escape(answer.robots_url)}: {_status_text(answer)}"
     fresh = "used for" if answer.age_seconds < answer.ttl_seconds else "out of date after"
     yield (
         f"read        {answer.fetched_at}, {duration_text(answer.age_seconds)} ago;"
@@ -293,10 +309,29 @@ def _answer_lines(answer: RobotsAnswer) -> Iterator[str]:
     )
 
 
+def _asked_text(answer: RobotsAnswer) -> str:
+    asked = [] if answer.crawl_delay is None else [f"Crawl-delay: {answer.crawl_delay:.15g}"]
+    if answer.request_rate is not None:
+        rate = answer.request_rate
+        asked.append(f"Request-rate: {counted(rate.requests, 'request')} in {rate.seconds:,} s")
+    return f" ({', '.join(asked)})" if asked else ""
+
+
+def _status_text(answer: RobotsAnswer) -> str:
+    since = f"unreachable since {answer.unreachable_since}"
+    if answer.status == ROBOTS_ASSUMED:
+        return f"{since} and no longer waited for (--robots-unreachable-days)"
+    moved = f", redirected to {escape(answer.redirected_to)}" if answer.redirected_to else ""
+    lost = f"; {since}, so nothing may be fetched" if answer.unreachable_since else ""
+    return f"status {answer.status}{moved}{lost}"
+
+
 def _rule_text(answer: RobotsAnswer) -> str:
     if answer.line:
         group = ", ".join(answer.group)
         return escape(f"{answer.rule} (line {answer.line}, in the group for {group})")
+    if answer.status == ROBOTS_ASSUMED:
+        return "none applies in what is assumed of robots.txt, so it is allowed"
     if not 200 <= answer.status < 300:
         return "none: there is no robots.txt, so all is allowed"
     return "none applies, so it is allowed"

@@ -10,10 +10,15 @@ from typing import Any, Literal
 
 import tomli_w
 
+from gossamer.config.hosts import WORD as HOSTS
+from gossamer.config.hosts import hosts_table
 from gossamer.config.settings import Settings, every_setting
 from gossamer.errors import UsageError
 
 Mode = Literal["crawl", "scrape"]
+#: Parts of the identity that the first version did not have. At their defaults they do not count, so that jobs made
+#: without them keep their names and go on.
+_LATER = frozenset({"skip_duplicates", "dedup", "bloom_error_rate", "bloom_urls"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,8 @@ class JobSpec:
             value = getattr(getattr(self.settings, setting.section), setting.field)
             if value is not None:
                 plain[setting.word] = list(value) if isinstance(value, tuple) else value
+        if self.settings.hosts:
+            plain[HOSTS] = hosts_table(self.settings.hosts)
         return plain
 
     def settings_words(self) -> dict[str, Any]:
@@ -48,18 +55,28 @@ class JobSpec:
 
     def identity(self) -> dict[str, Any]:
         """Return what may not change when the job is resumed."""
-        fixed = {setting.word for setting in every_setting() if setting.option.identity}
+        fixed = _fixed()
         return {
-            key: value for key, value in self.to_toml().items() if key in fixed | {"mode", "seeds", "input"}
+            key: value
+            for key, value in self.to_toml().items()
+            if key in fixed and not (key in _LATER and value == fixed[key])
         }
 
     def differences(self, stored: dict[str, Any]) -> list[str]:
         """Name what of the identity differs from a stored job.toml."""
+        mine = self.to_toml()
         return [
-            f"{key} was {_shown(stored.get(key))}, now {_shown(value)}"
-            for key, value in self.identity().items()
-            if stored.get(key) != value
+            f"{key} was {_shown(before)}, now {_shown(mine[key])}"
+            for key, default in _fixed().items()
+            if (before := stored.get(key, default)) != mine[key]
         ]
+
+
+def _fixed() -> dict[str, Any]:
+    """Return what belongs to a job's identity, and what stands for it in a job.toml without it."""
+    later = {setting.word: setting.default for setting in every_setting() if setting.option.identity}
+    given = dict.fromkeys(("mode", "seeds", "input"))
+    return given | {word: default if word in _LATER else None for word, default in later.items()}
 
 
 def _shown(value: object) -> str:

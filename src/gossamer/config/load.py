@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from gossamer.config import hosts as host_tables
 from gossamer.config import settings as sections
+from gossamer.config.nearest import suggestion
 from gossamer.config.settings import Setting, Settings, every_setting
 from gossamer.errors import UsageError
 
@@ -39,25 +40,27 @@ def load_settings(
     by_word = {setting.word: setting for setting in every_setting()}
     values: dict[str, dict[str, Any]] = {}
     sources: dict[str, str] = {}
+    hosts: tuple[host_tables.HostSettings, ...] = ()
     for source, layer in layers:
+        if host_tables.WORD in layer:
+            # A file's entry wins over one that a job has kept: a password that changed is changed there.
+            hosts = host_tables.merged_hosts(
+                host_tables.read_hosts(layer.pop(host_tables.WORD), source), hosts
+            )
+            sources[host_tables.WORD] = source
         for word, value in layer.items():
             setting = by_word.get(word)
             if setting is None and isinstance(value, dict):
                 raise UsageError(
                     f"[{word}] in the {source}: settings stand at the top level, without sections"
+                    f"{suggestion(word, [host_tables.WORD])}"
                 )
             if setting is None:
                 raise UsageError(f"unknown setting {word!r} in the {source}{suggestion(word, by_word)}")
             values.setdefault(setting.section, {})[setting.field] = convert(setting, value, source)
             sources[word] = source
     made = {name: _SECTIONS[name](**fields) for name, fields in values.items()}
-    return Settings(**made), sources
-
-
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """Return `; did you mean …?` for a near miss, else nothing."""
-    near = difflib.get_close_matches(word, list(known), 1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    return Settings(**made, hosts=hosts), sources
 
 
 def convert(setting: Setting, value: Any, source: str) -> Any:
@@ -80,8 +83,9 @@ def convert(setting: Setting, value: Any, source: str) -> Any:
 def _expected(setting: Setting) -> str:
     """Say in words what a value must be."""
     kind = setting.type.removesuffix(" | None")
-    if kind == "ScopeName":
-        return f"one of {', '.join(typing.get_args(sections.ScopeName))}"
+    names = typing.get_args(_TYPES[setting.section][setting.field])
+    if names and all(isinstance(name, str) for name in names):
+        return f"one of {', '.join(names)}"
     words = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text"}
     return words.get(kind, "a list of texts")
 
@@ -158,7 +162,10 @@ _AT_LEAST_ONE = frozenset(
         "robots_probes",
         "max_url_bytes",
         "max_links_per_page",
+        "bloom_urls",
         "suspects_per_halving",
+        "compare_every_pages",
+        "remembered_pages",
         "remembered_urls",
         "remembered_prefixes",
     )

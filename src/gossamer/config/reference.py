@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Iterator
-from typing import Any
 
-from gossamer.config.settings import Setting, Settings, every_setting
+from gossamer.config.settings import Setting, every_section, every_setting
 
 _INTRODUCTION = """\
 # Settings
@@ -25,8 +23,9 @@ Every setting is one word, spelled the same in three places:
 | TOML file, given with `--config FILE` | `per_host` | `per_host = 2` |
 | environment | `GOSSAMER_PER_HOST` | `GOSSAMER_PER_HOST=2 gossamer crawl …` |
 
-A flag beats the environment, the environment beats the file, the file beats the default. The file has no tables:
-all keys stand at its top. A word that does not exist is an error that suggests the nearest one.
+A flag beats the environment, the environment beats the file, the file beats the default. All keys stand at the top
+of the file; its only tables are `[hosts."ORIGIN"]`, which say what one origin alone is sent ([identity.md](identity.md)).
+A word that does not exist is an error that suggests the nearest one.
 
 - Sizes are bytes; `10MB` and `512KiB` work too. Times are seconds, and may have a fraction.
 - Lists are repeated flags (`--exclude A --exclude B`), arrays in TOML, and commas in the environment.
@@ -45,13 +44,12 @@ def settings_page() -> str:
 
 
 def _sections() -> Iterator[str]:
-    for section in dataclasses.fields(Settings):
-        documented: Any = section.default_factory
-        yield f"## {section.name.capitalize()}\n"
-        yield f"{documented.__doc__}\n"
+    for name, section in every_section():
+        yield f"## {name.capitalize()}\n"
+        yield f"{section.__doc__}\n"
         yield "| setting | flag | default | what it does |"
         yield "|---|---|---|---|"
-        yield from (_row(setting) for setting in every_setting() if setting.section == section.name)
+        yield from (_row(setting) for setting in every_setting() if setting.section == name)
         yield ""
 
 

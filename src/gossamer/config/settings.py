@@ -11,7 +11,12 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from gossamer.config.hosts import HostSettings
+
+SkipName = Literal["none", "exact", "near"]
+DedupName = Literal["exact", "bloom"]
 ScopeName = Literal["page", "prefix", "host", "domain", "any"]
+GroupName = Literal["host", "domain", "ip"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,20 @@ class ScopeSettings:
     prefer: tuple[str, ...] = option(
         (), "fetch URLs that match these globs before the others of a host", metavar="GLOB"
     )
+    dedup: DedupName = option(
+        "exact",
+        "how URLs are known again; `bloom` keeps a few bytes of a finished URL, and takes a few new ones for known",
+        identity=True,
+    )
+    bloom_error_rate: float = option(
+        0.0001, "share of new URLs that `--dedup bloom` may take for known", identity=True, advanced=True
+    )
+    bloom_urls: int = option(
+        1_000_000,
+        "URLs that the filter of `--dedup bloom` is first made for; it grows",
+        identity=True,
+        advanced=True,
+    )
     max_links_per_page: int = option(10_000, "links taken from one page at most", advanced=True)
     max_url_bytes: int = option(4096, "URLs longer than this are ignored", advanced=True)
 
@@ -84,6 +103,15 @@ class TrapSettings:
     max_queries_per_path: int = option(20_000, "queries of one path", advanced=True)
     max_urls_per_folder: int = option(50_000, "URLs in one folder", advanced=True)
     max_urls_per_section: int = option(500_000, "URLs below the first segment of a path", advanced=True)
+    suspect_from_urls: int = option(
+        200,
+        "URLs of a folder, path or section from which on its pages are compared with each other",
+        advanced=True,
+    )
+    compare_every_pages: int = option(
+        16, "of so many pages there, one is compared until one is suspect, then all are", advanced=True
+    )
+    remembered_pages: int = option(20_000, "pages that others are compared with", advanced=True)
     min_suspect_urls: int = option(
         200, "URLs left to a folder, path or section of nothing but suspect pages", advanced=True
     )
@@ -117,7 +145,24 @@ class PolitenessSettings:
     robots: bool = option(True, "obey robots.txt")
     delay: float = option(1.0, "seconds between the starts of two requests to one host", metavar="SECONDS")
     per_host: int = option(1, "requests to one host at a time", metavar="N")
+    group_by: GroupName = option("host", "what shares one delay: a host, a registrable domain, or an address")
     jitter: float = option(0.1, "share of the delay added at random", advanced=True)
+    adaptive: bool = option(
+        True,
+        "slow down where a host answers slowly, with 429 or 503, or not at all, and then carefully recover",
+    )
+    response_factor: float = option(
+        2.0, "a host rests at least this many times as long as its last answer took", advanced=True
+    )
+    max_adaptive_delay_seconds: float = option(
+        60.0, "longest delay a host is given for being slow or in trouble", advanced=True
+    )
+    park_after_failures: int = option(
+        5, "failures in a row after which a host is parked and only probed; 0 never does", advanced=True
+    )
+    park_probes: int = option(
+        3, "probes of a parked host that may fail before its URLs are held", advanced=True
+    )
     retries: int = option(2, "further attempts after a transient failure", metavar="N")
     backoff_seconds: float = option(
         1.0, "first wait after a transient failure; doubles each time", advanced=True
@@ -126,11 +171,22 @@ class PolitenessSettings:
     max_wait_seconds: float = option(
         300.0, "a host that asks for a longer wait has its URLs held", advanced=True
     )
-    max_crawl_delay_seconds: float = option(60.0, "a longer Crawl-delay is cut to this", advanced=True)
+    max_crawl_delay_seconds: float = option(
+        60.0, "a longer Crawl-delay or Request-rate is cut to this", advanced=True
+    )
+    absurd_crawl_delay_seconds: float = option(
+        86_400.0, "a Crawl-delay or Request-rate beyond this is a mistake and ignored", advanced=True
+    )
     robots_probes: int = option(
         3, "tries to fetch a robots.txt before the URLs of its origin are held", advanced=True
     )
     robots_ttl_seconds: float = option(86_400.0, "how long a robots.txt is used", advanced=True)
+    robots_unreachable_days: float = option(
+        0.0,
+        "days after which a robots.txt that cannot be had is no longer waited for: its last copy is used, or all is"
+        " allowed; 0 waits for ever",
+        advanced=True,
+    )
     max_robots_bytes: int = option(512_000, "bytes of a robots.txt that are read", advanced=True)
 
 
@@ -149,18 +205,36 @@ class FetchSettings:
     max_body_bytes: int = option(
         10_000_000, "largest page, in bytes, before and after decompression", name="max_size", metavar="BYTES"
     )
+    max_decompression_ratio: int = option(
+        300,
+        "a page over 1 MB that grows more than this when decompressed is a bomb; 0 allows any",
+        advanced=True,
+    )
     max_header_bytes: int = option(65_536, "largest response head", advanced=True)
     max_header_count: int = option(200, "header lines in a response at most", advanced=True)
+    max_xml_depth: int = option(100, "elements within elements that are read of an XML page", advanced=True)
+    max_xml_elements: int = option(1_000_000, "elements that are read of an XML page", advanced=True)
     max_redirects: int = option(10, "redirects followed in one chain", advanced=True)
     keep_alive_seconds: float = option(15.0, "how long an idle connection is kept", advanced=True)
     max_idle_connections: int = option(256, "idle connections kept in all", advanced=True)
     allow_private: bool = option(False, "allow loopback, private and link-local addresses")
+    allow_network: tuple[str, ...] = option(
+        (), "allow the addresses of this network, whatever they are; repeatable", metavar="CIDR"
+    )
     user_agent: str = option("", "name sent to servers and matched in robots.txt", metavar="TEXT")
     contact: str = option(
         "", "e-mail or URL added to the user agent, so that site owners can reach you", metavar="TEXT"
     )
-    header: tuple[str, ...] = option((), "extra request header", short="-H", metavar="'NAME: VALUE'")
-    cookies: bool = option(True, "keep cookies for each host during a run")
+    rotate_user_agent: tuple[str, ...] = option(
+        (), "fetch pages under these names in turn; robots.txt still goes by --user-agent", metavar="TEXT"
+    )
+    header: tuple[str, ...] = option(
+        (),
+        "extra request header; Authorization and Cookie go to the origins of the given URLs alone",
+        short="-H",
+        metavar="'NAME: VALUE'",
+    )
+    cookies: bool = option(True, "keep cookies for each host")
     proxy: tuple[str, ...] = option(
         (), "send requests through this proxy (http, https, socks5); repeat for rotation", metavar="URL"
     )
@@ -175,6 +249,16 @@ class RecordSettings:
 
     fields: tuple[str, ...] = option((), "write only these fields of a record", metavar="A,B")
     skip_noindex: bool = option(False, "write no record for pages marked noindex")
+    csv_escape: bool = option(True, "put an apostrophe before text in a CSV that a spreadsheet would run")
+    near_duplicates: bool = option(
+        False,
+        "add a field `simhash` to records: pages that say nearly the same differ in 3 of its 64 bits at most",
+    )
+    skip_duplicates: SkipName = option(
+        "none",
+        "write one record of each content; `near` also skips pages that say nearly the same",
+        identity=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +307,17 @@ class Settings:
     record: RecordSettings = field(default_factory=RecordSettings)
     engine: EngineSettings = field(default_factory=EngineSettings)
     frontier: FrontierSettings = field(default_factory=FrontierSettings)
+    #: No section of settings but the tables of a file: what is sent to some origins alone.
+    hosts: tuple[HostSettings, ...] = ()
+
+
+def every_section() -> list[tuple[str, type[Any]]]:
+    """List the sections of the settings, by name, in the order they are declared."""
+    return [
+        (item.name, item.default_factory)  # type: ignore[misc]
+        for item in dataclasses.fields(Settings)
+        if item.default_factory is not dataclasses.MISSING
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +339,7 @@ class Setting:
 def every_setting() -> list[Setting]:
     """List all settings in the order they are declared."""
     return [
-        Setting(section.name, item.name, item.metadata["option"], item.default, str(item.type))
-        for section in dataclasses.fields(Settings)
-        for item in dataclasses.fields(section.default_factory)  # type: ignore[arg-type]
+        Setting(name, item.name, item.metadata["option"], item.default, str(item.type))
+        for name, section in every_section()
+        for item in dataclasses.fields(section)
     ]

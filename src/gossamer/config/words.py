@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
-from gossamer.config.settings import ScopeName
+from gossamer.config.settings import DedupName, GroupName, ScopeName, SkipName
+
+
+class HostWords(TypedDict, total=False):
+    """What is sent to one origin and to no other."""
+
+    headers: Mapping[str, str]
+    username: str
+    password: str
+    password_env: str
 
 
 class SettingWords(TypedDict, total=False):
@@ -17,6 +26,9 @@ class SettingWords(TypedDict, total=False):
     sort_query: bool
     strip_tracking: bool
     prefer: str | Sequence[str]
+    dedup: DedupName
+    bloom_error_rate: float
+    bloom_urls: int
     max_links_per_page: int
     max_url_bytes: int | str
     traps: bool
@@ -34,6 +46,9 @@ class SettingWords(TypedDict, total=False):
     max_queries_per_path: int
     max_urls_per_folder: int
     max_urls_per_section: int
+    suspect_from_urls: int
+    compare_every_pages: int
+    remembered_pages: int
     min_suspect_urls: int
     suspects_per_halving: int
     max_host_labels: int
@@ -49,34 +64,50 @@ class SettingWords(TypedDict, total=False):
     robots: bool
     delay: float
     per_host: int
+    group_by: GroupName
     jitter: float
+    adaptive: bool
+    response_factor: float
+    max_adaptive_delay_seconds: float
+    park_after_failures: int
+    park_probes: int
     retries: int
     backoff_seconds: float
     max_backoff_seconds: float
     max_wait_seconds: float
     max_crawl_delay_seconds: float
+    absurd_crawl_delay_seconds: float
     robots_probes: int
     robots_ttl_seconds: float
+    robots_unreachable_days: float
     max_robots_bytes: int | str
     timeout: float
     connect_timeout_seconds: float
     min_bytes_per_second: int
     min_rate_seconds: float
     max_size: int | str
+    max_decompression_ratio: int
     max_header_bytes: int | str
     max_header_count: int
+    max_xml_depth: int
+    max_xml_elements: int
     max_redirects: int
     keep_alive_seconds: float
     max_idle_connections: int
     allow_private: bool
+    allow_network: str | Sequence[str]
     user_agent: str
     contact: str
+    rotate_user_agent: str | Sequence[str]
     header: str | Sequence[str]
     cookies: bool
     proxy: str | Sequence[str]
     proxy_resolves: bool
     fields: str | Sequence[str]
     skip_noindex: bool
+    csv_escape: bool
+    near_duplicates: bool
+    skip_duplicates: SkipName
     concurrency: int
     workers: int
     commit_pages: int
@@ -91,3 +122,5 @@ class SettingWords(TypedDict, total=False):
     sweep_seconds: float
     max_crashes: int
     seed_batch_urls: int
+    #: By origin: `{"https://intranet.example": {"username": "me", "password_env": "INTRANET"}}`.
+    hosts: Mapping[str, HostWords]

@@ -13,6 +13,7 @@ from gossamer.contracts import (
     Added,
     Clock,
     Failpoint,
+    Grouping,
     HostInfo,
     Ledger,
     Outlook,
@@ -35,6 +36,7 @@ class Frontier:
         scheduler: Scheduler,
         politeness: PolitenessSettings,
         clock: Clock,
+        grouping: Grouping,
         *,
         max_pages_per_host: int | None = None,
         failpoint: Failpoint = no_failpoint,
@@ -43,6 +45,7 @@ class Frontier:
         self._scheduler = scheduler
         self._politeness = politeness
         self._clock = clock
+        self._grouping = grouping
         self._max_pages = max_pages_per_host
         self._failpoint = failpoint
         self._swept = 0
@@ -65,7 +68,7 @@ class Frontier:
         missing = await self._scheduler.missing(hosts)
         if not missing:
             return
-        infos = await self._ledger.host_info(missing)
+        infos = await self._ledger.host_info(missing, await self._grouping.groups(missing))
         fit = []
         for info in infos:
             reason = self._obstacle(info)
@@ -99,15 +102,14 @@ class Frontier:
     ) -> Committed:
         """Commit visits, then settle their leases and schedule what became live. `Deferred` ones are already back."""
         visits = tuple(visit for _, visit in done)
-        groups = await self._scheduler.group_states(
-            {lease.request.host for lease, visit in done if visit.fetches}
-        )
+        groups = await self._scheduler.group_states({lease.group for lease, visit in done if visit.fetches})
         batch = Batch(batch_id, visits, tuple(groups), tuple(cursors), self._clock())
         committed = await self._ledger.commit(batch)
         self._failpoint("settle:before")
         recorded = frozenset(visit.known.request.fingerprint for visit in visits if visit.record)
         await self._scheduler.settle(
-            [lease for lease, visit in done if visit.settles], recorded - committed.lost
+            [lease for lease, visit in done if visit.settles],
+            recorded - committed.lost - committed.duplicates,
         )
         self._failpoint("settle:after")
         await self._schedule(committed.live)

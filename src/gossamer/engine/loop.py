@@ -286,7 +286,7 @@ class Loop:
     def _committed(self, done: Sequence[Done], committed: Committed) -> None:
         visits = [visit for _, visit in done]
         self._open.difference_update(lease.token for lease, visit in done if visit.settles)
-        self.tally.take(visits, committed.lost, committed.added)
+        self.tally.take(visits, committed)
         self._crew.learn(done, committed.lost)
         for visit in visits:
             if visit.root and visit.known.request.fingerprint not in committed.lost:
@@ -302,6 +302,8 @@ class Loop:
         """Write a line for what did not go well; ordinary pages are in the ledger."""
         for visit in visits:
             url = visit.known.request.url
+            for note in visit.notes:
+                self._log.write("note", url=url, text=note)
             match visit.outcome:
                 case Settled(State.FAILED | State.HELD | State.REFUSED as state, reason, detail):
                     self._log.write(state.label, url=url, reason=reason, detail=detail)

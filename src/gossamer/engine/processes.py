@@ -22,7 +22,7 @@ from gossamer.engine.crew import Desk
 from gossamer.engine.report import Report
 from gossamer.engine.robots_visit import on_detour
 from gossamer.errors import WorkerLost
-from gossamer.model.outcome import Hop, RobotsFile, Visit
+from gossamer.model.outcome import ROBOTS_UNREACHABLE, Hop, StoredRobots, Visit
 from gossamer.model.request import Lease
 from gossamer.model.url import origin_of
 from gossamer.model.wire import (
@@ -33,6 +33,7 @@ from gossamer.model.wire import (
     RobotsKept,
     RobotsWanted,
     Started,
+    Stocked,
     ToChild,
     ToParent,
     Unframer,
@@ -41,6 +42,7 @@ from gossamer.model.wire import (
     decode_to_parent,
     frame,
 )
+from gossamer.policy.cookies import CookieJar
 from gossamer.policy.scope import MAX_ROOTS
 
 _MAX_QUICK_DEATHS = 5
@@ -140,9 +142,10 @@ class ProcessCrew:
         command: Sequence[str],
         workers: int,
         concurrency: int,
-        load_robots: Callable[[str], Awaitable[RobotsFile | None]],
+        load_robots: Callable[[str], Awaitable[StoredRobots]],
         clock: Clock,
         roots: Iterable[str] = (),
+        cookies: CookieJar | None = None,
     ) -> None:
         self._command = command
         self._load_robots = load_robots
@@ -152,9 +155,13 @@ class ProcessCrew:
         self._holders: dict[int, _Child] = {}
         #: As many as a child's scope keeps; the others it looks up.
         self._roots = dict.fromkeys(roots)
+        #: What the ledger had and what children have received since: a child that starts begins with it.
+        self._cookies = cookies
         self._deaths: deque[float] = deque(maxlen=_MAX_QUICK_DEATHS)
         #: Origins whose robots.txt a child is fetching, and the others that want it.
         self._robots_wanted: dict[str, tuple[_Child, list[_Child]]] = {}
+        #: Files that were fetched and are not in the ledger yet.
+        self._robots_fetched: dict[str, StoredRobots] = {}
         self._desk: Desk | None = None
         self._group: asyncio.TaskGroup | None = None
 
@@ -177,6 +184,8 @@ class ProcessCrew:
         """Tell each child which of its visits are in the ledger."""
         answers: dict[int, tuple[list[int], list[int]]] = {}
         for lease, visit in done:
+            for file in visit.robots:
+                self._robots_fetched.pop(file.origin, None)
             child = self._holders.pop(lease.token, None)
             if child is not None and lease.token in child.unlearnt:
                 child.unlearnt.discard(lease.token)
@@ -237,6 +246,8 @@ class ProcessCrew:
             sock=ours,
         )
         child.send(Joined(list(self._roots)))
+        if self._cookies is not None and self._cookies.count:
+            child.send(Stocked(self._cookies.dump()))
         child.hand_over()
         assert self._desk is not None
         self._desk.ready()
@@ -266,7 +277,7 @@ class ProcessCrew:
             if holder is child:
                 del self._robots_wanted[origin]
                 for other in waiting:
-                    other.send(RobotsKept(origin, None))
+                    other.send(RobotsKept(origin, StoredRobots()))
         self._deaths.append(self._clock())
         if (
             len(self._deaths) == _MAX_QUICK_DEATHS
@@ -291,12 +302,18 @@ class ProcessCrew:
                     if token in child.leases:
                         self._desk.started(child.leases[token], at)
             case Baked():
-                for sibling in self._children:
-                    if sibling is not child:
-                        sibling.send(message)
+                self._share(child, message)
             case RobotsWanted(origin):
                 assert self._group is not None
                 self._group.create_task(self._send_robots(child, origin), name=f"robots {origin}")
+
+    def _share(self, child: _Child, baked: Baked) -> None:
+        """Let every other child have the cookies that one has received, also those that start later."""
+        if self._cookies is not None:
+            self._cookies.store(baked.url, baked.headers, self._clock())
+        for sibling in self._children:
+            if sibling is not child:
+                sibling.send(baked)
 
     def _reported(self, child: _Child, wire: WireReport) -> None:
         lease = child.leases.pop(wire.token, None)
@@ -313,21 +330,26 @@ class ProcessCrew:
 
     async def _send_robots(self, child: _Child, origin: str) -> None:
         """Answer from the ledger. What it does not have, one child fetches and the others wait for."""
-        file = await self._load_robots(origin)
+        stored = self._robots_fetched.get(origin) or await self._load_robots(origin)
+        if stored.file is None:
+            # It may have come while the ledger was asked.
+            stored = self._robots_fetched.get(origin, stored)
         pending = self._robots_wanted.get(origin)
-        if file is None and pending is not None and pending[0] is not child:
+        if stored.file is None and pending is not None and pending[0] is not child:
             pending[1].append(child)
             return
-        if file is None:
+        if stored.file is None:
             self._robots_wanted[origin] = (child, [])
-        child.send(RobotsKept(origin, file))
+        child.send(RobotsKept(origin, stored))
 
     def _pass_robots_on(self, visit: Visit) -> None:
         """Give the robots.txt a child has just fetched, or failed to fetch, to those who wait for it."""
         if isinstance(visit.outcome, Hop) and on_detour(visit.outcome.request):
             return
         origin = origin_of(visit.known.request.target)
+        read = (file for file in visit.robots if file.status != ROBOTS_UNREACHABLE)
+        stored = StoredRobots(next((file for file in read if file.origin == origin), None))
+        if stored.file is not None:
+            self._robots_fetched[origin] = stored
         for child in self._robots_wanted.pop(origin, (None, []))[1]:
-            child.send(
-                RobotsKept(origin, next((file for file in visit.robots if file.origin == origin), None))
-            )
+            child.send(RobotsKept(origin, stored))

@@ -32,7 +32,7 @@ def fetches_of(
     problem = str(answer.problem) if isinstance(answer, FetchFailure) else ""
     row = Fetch(
         url,
-        lease.request.host,
+        lease.group or lease.request.host,
         answer.started_at,
         lease.delay,
         answer.elapsed,

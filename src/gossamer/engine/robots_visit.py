@@ -8,7 +8,7 @@ are known. So every hop is leased, starts when its host is due, and is in the fe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import msgspec
 
@@ -16,11 +16,12 @@ from gossamer.config.settings import Settings
 from gossamer.contracts import Clock, Fetcher, RobotsCache, Ruling, Unknown, Unreachable
 from gossamer.engine.report import NO_PAUSE, Report, fetches_of, settled
 from gossamer.errors import InvalidUrl
-from gossamer.model.outcome import Deferred, Hop, Pause, Settled, State, Visit
+from gossamer.model.outcome import ROBOTS_ASSUMED, Deferred, Hop, Pause, Settled, State, Visit
 from gossamer.model.request import Lease, Request
 from gossamer.model.response import FetchFailure, FetchProblem, Response
 from gossamer.model.url import canonicalise, host_of, origin_of
 from gossamer.policy import politeness
+from gossamer.policy.identity import Identity
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 #: At least five are to be followed, across authorities (RFC 9309, 2.3.1.2).
@@ -39,13 +40,13 @@ class RobotsVisitor:
         settings: Settings,
         fetcher: Fetcher,
         robots: RobotsCache,
-        headers: Sequence[tuple[str, str]],
+        identity: Identity,
         clock: Clock,
     ) -> None:
         self._settings = settings
         self._fetcher = fetcher
         self._robots = robots
-        self._headers = headers
+        self._identity = identity
         self._clock = clock
         #: Origins whose robots.txt is being fetched: whoever else needs it waits for that one.
         self._under_way: dict[str, asyncio.Future[None]] = {}
@@ -95,7 +96,7 @@ class RobotsVisitor:
         url = lease.request.metadata.get(_WHERE, f"{origin}/robots.txt")
         answer = await self._fetcher.fetch(
             url,
-            headers=self._headers,
+            headers=self._identity.for_robots(url),
             # One byte more than is read: the parser must see that a rule was cut off.
             max_body_bytes=self._settings.politeness.max_robots_bytes + 1,
             truncate=True,
@@ -118,7 +119,8 @@ class RobotsVisitor:
         return Report(Visit(lease.known, hop, fetches=fetches), Pause(answer.started_at))
 
     def _learn(self, origin: str, url: str, lease: Lease, answer: Response | FetchFailure) -> Report:
-        file = self._robots.learn(origin, answer, self._clock())
+        now = self._clock()
+        lesson = self._robots.learn(origin, answer, now)
         self._detours.pop(origin, None)
         if isinstance(answer, FetchFailure) and answer.problem is FetchProblem.PRIVATE_ADDRESS:
             return settled(lease, Settled(State.REFUSED, "private_address", answer.detail))
@@ -126,16 +128,20 @@ class RobotsVisitor:
             lease.known,
             _home(lease.request),
             fetches=fetches_of(url, lease, answer, 0, "robots"),
-            robots=(file,) if file is not None else (),
+            robots=(lesson.file,),
+            notes=lesson.notes,
         )
         if isinstance(visit.outcome, Hop):
             # The clock here is another host's: the rules are not for it.
             return Report(visit, Pause(answer.started_at))
         ruling = self._robots.rule(origin, f"{origin}/")
         until = ruling.until if isinstance(ruling, Unreachable) and not ruling.exhausted else 0.0
+        if lesson.file.status == ROBOTS_ASSUMED:
+            until = now + politeness.retry_after(answer, now)
         crawl_delay = ruling.crawl_delay if isinstance(ruling, Ruling) else None
-        delay = politeness.group_delay(crawl_delay, self._settings.politeness)
-        return Report(visit, Pause(answer.started_at, delay, until))
+        floor = politeness.group_delay(crawl_delay, self._settings.politeness)
+        delay = max(floor, lease.slowness)
+        return Report(visit, Pause(answer.started_at, delay, until, origin=origin, floor=floor))
 
 
 def _hops(request: Request) -> int:

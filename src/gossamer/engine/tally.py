@@ -6,7 +6,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from gossamer.model.outcome import Retry, Settled, State, Visit
+from gossamer.model.outcome import Committed, Retry, Settled, State, Visit
 
 _MAX_HOSTS = 1000
 
@@ -41,10 +41,11 @@ class Tally:
     hosts: OrderedDict[str, HostTally] = field(default_factory=OrderedDict)
     problems: Counter[str] = field(default_factory=Counter)
 
-    def take(self, visits: Iterable[Visit], lost: frozenset[int], added: int) -> None:
+    def take(self, visits: Iterable[Visit], committed: Committed) -> None:
         """Count a committed batch."""
         self.commits += 1
-        self.added += added
+        self.added += committed.added
+        lost, duplicates = committed.lost, committed.duplicates
         for visit in visits:
             for fetch in visit.fetches:
                 self.fetches += 1
@@ -54,6 +55,8 @@ class Tally:
                 self.lost += 1
                 continue
             match visit.outcome:
+                case Settled() if visit.known.request.fingerprint in duplicates:
+                    self.outcomes[State.DUPLICATE, "duplicate"] += 1
                 case Settled(state, reason):
                     self.outcomes[state, reason] += 1
                     self.pages += bool(visit.record)

@@ -17,12 +17,12 @@ from selectolax.lexbor import (
     SelectolaxError,
 )
 
-from gossamer.errors import InvalidUrl
 from gossamer.extract.bombs import flattened, is_bomb
 from gossamer.extract.charset import UTF_8, decode, sniff
-from gossamer.extract.links import LinkResolver, is_nofollow, leads_to_page, refresh_target
+from gossamer.extract.links import LinkResolver, base_url, is_nofollow, leads_to_page, refresh_target
+from gossamer.extract.text import seen_words
 from gossamer.model.page import Facts
-from gossamer.model.url import UrlPolicy, join
+from gossamer.model.url import UrlPolicy
 from gossamer.policy import robots_meta
 
 _MAX_TITLE_CHARS = 1000
@@ -82,6 +82,8 @@ class HtmlExtractor:
         url: str,
         x_robots_tag: Sequence[str] = (),
         content_language: str = "",
+        *,
+        with_text: bool = False,
     ) -> Facts:
         """Extract; never raises, whatever the bytes. `url` is the canonical URL of the response."""
         charset = sniff(body, content_type)
@@ -95,6 +97,8 @@ class HtmlExtractor:
             # The parser accepts all markup; it only ever fails for want of memory. The page has no facts then.
             return facts
         self._read(tree, url, content_language, facts)
+        if with_text:
+            facts.text = seen_words(tree)
         return facts
 
     def _read(self, tree: LexborHTMLParser, url: str, content_language: str, facts: Facts) -> None:
@@ -132,7 +136,7 @@ class HtmlExtractor:
             root.attributes.get("lang") or _scalars(content_language), _MAX_LANGUAGE_CHARS
         )
         facts.headings = _texts(headings)
-        facts.links = self._links.resolve(references, _base(url, document.base), self._max_links)
+        facts.links = self._links.resolve(references, base_url(url, document.base), self._max_links)
 
 
 class _Document:
@@ -255,14 +259,3 @@ def _clean(text: str, limit: int) -> str:
 def _scalars(text: str) -> str:
     """Return header text without the lone surrogates that bytes outside ASCII may have become."""
     return text.encode("utf-8", "replace").decode()
-
-
-def _base(url: str, reference: str) -> str:
-    """Return the document's base URL, as an href, given that of its first `base` element."""
-    if not reference:
-        return url
-    try:
-        base = join(url, reference)
-    except InvalidUrl:
-        return url
-    return url if base.startswith(("data:", "javascript:")) else base

@@ -1,4 +1,4 @@
-"""The text a reader would see on a page, for people; article extraction is another matter."""
+"""The text a reader would see on a page; article extraction is another matter."""
 
 from __future__ import annotations
 
@@ -16,6 +16,12 @@ _BLOCKS = (
 )
 _SPACES = re.compile(r"[ \t\f\v\xa0]+")
 _GAPS = re.compile(r"\s*\n\s*\n\s*")
+
+
+def seen_words(tree: LexborHTMLParser) -> str:
+    """Return all words a reader would see, without regard to lines. Takes what is unseen out of the tree."""
+    tree.strip_tags(_UNSEEN)
+    return tree.root.text(separator=" ") if tree.root is not None else ""
 
 
 def visible_text(body: bytes, content_type: str) -> str:

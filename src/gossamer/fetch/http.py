@@ -253,7 +253,7 @@ class HttpFetcher:
         body = outcome.body
         wire_bytes = len(body)
         if outcome.codings and body:
-            decoded = _decode(outcome, call)
+            decoded = _decode(outcome, call, self._settings.max_decompression_ratio)
             if not isinstance(decoded, bytes):
                 problem, detail = decoded
                 return FetchFailure(problem, detail, call.started_at, elapsed, wire_bytes, outcome.status)
@@ -339,14 +339,17 @@ def _for_method(method: str, text: str, body: bytes) -> str:
     return text if method == "HEAD" and not body else f"{text}Content-Length: {len(body)}\r\n"
 
 
-def _decode(reply: Reply, call: _Call) -> bytes | tuple[FetchProblem, str]:
+def _decode(reply: Reply, call: _Call, max_ratio: int) -> bytes | tuple[FetchProblem, str]:
     """Remove the content codings, or say what is wrong with them."""
+    codings = reply.codings
     try:
-        return decode_body(reply.body, parse_codings(reply.codings), call.cap, partial=call.truncate)
+        return decode_body(
+            reply.body, parse_codings(codings), call.cap, max_ratio=max_ratio, partial=call.truncate
+        )
     except BadEncoding as error:
         return FetchProblem.BAD_ENCODING, one_line(str(error))
-    except BodyTooLarge:
-        return FetchProblem.TOO_LARGE, f"more than {call.cap} bytes after decompression"
+    except BodyTooLarge as error:
+        return FetchProblem.TOO_LARGE, str(error)
 
 
 def _can_be_certified(host: str) -> bool:

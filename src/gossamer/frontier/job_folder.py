@@ -24,6 +24,8 @@ class JobFolder:
         self.job_file = path / "job.toml"
         self.report = path / "report.json"
         self.log = path / "log.jsonl"
+        #: Shared with the jobs beside it.
+        self.host_clocks = path.parent / ".host-clocks"
 
     @property
     def name(self) -> str:

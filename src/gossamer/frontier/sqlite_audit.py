@@ -49,7 +49,10 @@ _DOUBTFUL_RUNS = """
     SELECT count(*) FROM runs
     WHERE id IS NOT ? AND id NOT IN (SELECT substr(key, 5) FROM meta WHERE key LIKE 'run:%' AND value = 'whole')
 """
-_CRASHES = "SELECT total(crashes) + total(reason = 'poison') FROM urls NOT INDEXED WHERE crashes > 0"
+_CRASHES = """
+    SELECT total(crashes) + total(reason = 'poison') + coalesce((SELECT n FROM totals WHERE name = 'crashes'), 0)
+    FROM urls NOT INDEXED WHERE crashes > 0
+"""
 
 
 class Start(msgspec.Struct, frozen=True, gc=False):
@@ -74,6 +77,7 @@ class RobotsVersion(msgspec.Struct, frozen=True, gc=False):
 
     fetched_at: float
     version: int
+    status: int
 
 
 class RobotsEra(msgspec.Struct, frozen=True, gc=False):
@@ -107,7 +111,7 @@ class SqliteAuditReader(SqliteReader):
     def robots_era(self, origin: str, moment: float) -> RobotsEra | None:
         """Return which robots.txt of an origin was in force at a moment; None before the first."""
         rows = self._ask(
-            "SELECT CAST(fetched_at AS REAL), CAST(version AS INTEGER) FROM robots"
+            "SELECT CAST(fetched_at AS REAL), CAST(version AS INTEGER), CAST(status AS INTEGER) FROM robots"
             " WHERE origin = ? AND fetched_at <= ? ORDER BY fetched_at DESC LIMIT 2",
             (origin, moment),
         )
@@ -126,6 +130,20 @@ class SqliteAuditReader(SqliteReader):
         return bool(
             self._ask("SELECT 1 FROM robots WHERE origin = ? AND version = ? LIMIT 1", (origin, version))
         )
+
+    def last_answer(self, origin: str, moment: float) -> float:
+        """Return when an origin last answered for its robots.txt before a moment; 0.0 if it never did."""
+        rows = self._ask(
+            "SELECT CAST(fetched_at AS REAL) FROM robots WHERE origin = ? AND fetched_at < ? AND status > 0"
+            " ORDER BY fetched_at DESC LIMIT 1",
+            (origin, moment),
+        )
+        return float(rows[0][0]) if rows else 0.0
+
+    def robots_unreachable_since(self, origin: str) -> float:
+        """Return when the robots.txt of an origin first could not be had; 0.0 where its last try was answered."""
+        rows = self._ask("SELECT CAST(since AS REAL) FROM robots_failures WHERE origin = ?", (origin,))
+        return float(rows[0][0]) if rows else 0.0
 
     def robots_file(self, origin: str, moment: float) -> RobotsFile | None:
         """Return the robots.txt of an origin that was in force at a moment; None before the first."""

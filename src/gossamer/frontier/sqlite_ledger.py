@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,24 +15,56 @@ import msgspec
 import zstandard
 
 from gossamer.contracts import Added, Clock, Failpoint, HostInfo, LogEntry, no_failpoint
+from gossamer.frontier.sqlite_bloom import BloomPlan, open_bloom
+from gossamer.frontier.sqlite_contents import ContentTable
+from gossamer.frontier.sqlite_robots import RobotsTable
+from gossamer.frontier.sqlite_rows import INSERT_FETCH, fetch_row
 from gossamer.frontier.sqlite_schema import connect, explained
 from gossamer.frontier.sqlite_urls import UrlTable
-from gossamer.model.outcome import Batch, Committed, Cursor, Found, GroupState, RobotsFile, State, Visit
+from gossamer.model.outcome import (
+    Batch,
+    Committed,
+    Cursor,
+    Found,
+    GroupState,
+    State,
+    StoredRobots,
+    Visit,
+)
 from gossamer.model.request import Known
+from gossamer.policy.cookies import MAX_COOKIES
 
 T = TypeVar("T")
 
 
 class SqliteLedger:
-    """Implements `Ledger` on one file. Every call runs on the ledger's own thread, in order."""
+    """Implements `Ledger` on one file. Every call runs on the ledger's own thread, in order.
 
-    def __init__(self, path: Path, clock: Clock, failpoint: Failpoint = no_failpoint) -> None:
+    A ledger that is made with a plan for a Bloom filter forgets finished URLs but for that, and stays so whether or not
+    the plan is given again.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        clock: Clock,
+        failpoint: Failpoint = no_failpoint,
+        bloom: BloomPlan | None = None,
+    ) -> None:
         self._path = path
         self._clock = clock
         self._failpoint = failpoint
+        # Cookies are as good as passwords. Its WAL gets the same mode from SQLite.
+        if not path.exists():
+            with suppress(OSError):
+                path.touch(mode=0o600)
         self._db = connect(path)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ledger")
-        self._urls = UrlTable(self._db)
+        with explained(path):
+            self._bloom = open_bloom(self._db, bloom)
+            self._urls = UrlTable(self._db, self._bloom)
+        self._robots = RobotsTable(self._db)
+        self._contents = ContentTable(self._db)
         self._compressor = zstandard.ZstdCompressor(level=1)
         self._decompressor = zstandard.ZstdDecompressor()
 
@@ -82,6 +114,10 @@ class SqliteLedger:
             with self._transaction("merge"):
                 up_to = self._urls.merge()
             self._urls.merged(up_to)
+        if self._bloom is not None and self._bloom.wants_fold:
+            with self._transaction("fold"):
+                self._bloom.fold()
+            self._bloom.folded()
 
     def _add(self, found: Sequence[Found], roots: list[str], progress: str) -> Added:
         with self._transaction("add"):
@@ -141,80 +177,74 @@ class SqliteLedger:
 
     def _commit(self, batch: Batch) -> Committed:
         with self._transaction("commit"):
-            known = self._db.execute("SELECT position, lost FROM log WHERE batch = ?", (batch.id,)).fetchone()
+            known = self._db.execute(
+                "SELECT position, lost, duplicates FROM log WHERE batch = ?", (batch.id,)
+            ).fetchone()
             if known is not None:
-                return Committed(known[0], frozenset(msgspec.msgpack.decode(known[1])), [], repeated=True)
+                lost, duplicates = (frozenset(msgspec.msgpack.decode(part or b"\x90")) for part in known[1:])
+                return Committed(known[0], lost, [], repeated=True, duplicates=duplicates)
             committed = self._apply(batch)
         self._merge_if_wanted()
         return committed
 
     def _apply(self, batch: Batch) -> Committed:
         winners, lost, live = self._urls.settle(batch.visits, batch.at)
-        found = [(item, visit.known.seq) for visit in winners for item in visit.found]
+        found = [(item, visit.known) for visit in winners for item in visit.found]
         added, waiting = self._urls.insert(found)
         self._write_fetches(batch.visits)
-        self._write_robots(batch.visits)
+        self._robots.write([file for visit in batch.visits for file in visit.robots])
+        self._write_cookies(batch.visits)
         self._write_groups(batch.groups)
         self._write_cursors(batch.cursors)
         self._add_roots(visit.root for visit in winners if visit.root)
-        records = [visit.record for visit in winners if visit.record]
-        lines = b"\n".join([*records, b""]) if records else b""
-        position = self._write_log(batch, len(records), lines, lost)
-        self._urls.count_pages([visit.known.request for visit in winners if visit.record])
+        repeated = self._contents.claim(winners)
+        self._urls.repeat(winners, repeated)
+        pages = [visit for visit in winners if visit.record and visit.known.seq not in repeated]
+        lines = b"\n".join([*(visit.record for visit in pages), b""]) if pages else b""
+        duplicates = frozenset(v.known.request.fingerprint for v in winners if v.known.seq in repeated)
+        committed = Committed(0, lost, live + waiting, added, len(pages), lines, duplicates=duplicates)
+        self._urls.count_pages([visit.known.request for visit in pages])
+        self._urls.forget(winners)
         self._urls.save_counts()
-        return Committed(position, lost, live + waiting, added, len(records), lines)
+        return msgspec.structs.replace(committed, position=self._write_log(batch, committed))
 
-    def _write_log(self, batch: Batch, records: int, lines: bytes, lost: frozenset[int]) -> int:
-        data = self._compressor.compress(lines) if lines else None
-        self._total("records", records)
+    def _write_log(self, batch: Batch, done: Committed) -> int:
+        data = self._compressor.compress(done.lines) if done.lines else None
+        self._total("records", done.records)
+        lost, duplicates = (msgspec.msgpack.encode(list(part)) for part in (done.lost, done.duplicates))
         row = self._db.execute(
-            "INSERT INTO log(batch, committed_at, records, data, lost) VALUES (?, ?, ?, ?, ?)",
-            (batch.id, batch.at, records, data, msgspec.msgpack.encode(list(lost))),
+            "INSERT INTO log(batch, committed_at, records, data, lost, duplicates) VALUES (?, ?, ?, ?, ?, ?)",
+            (batch.id, batch.at, done.records, data, lost, duplicates if done.duplicates else None),
         )
         assert row.lastrowid is not None
         return row.lastrowid
 
     def _write_fetches(self, visits: Sequence[Visit]) -> None:
-        rows = []
-        for visit in visits:
-            request = visit.known.request
-            for fetch in visit.fetches:
-                page = fetch.kind == "page"
-                rows.append(
-                    (
-                        request.fingerprint if page else None,
-                        None if page and fetch.url == request.url else fetch.url,
-                        fetch.group,
-                        fetch.kind,
-                        visit.known.attempt,
-                        fetch.started_at,
-                        fetch.delay,
-                        fetch.elapsed,
-                        fetch.status,
-                        fetch.wire_bytes,
-                        fetch.problem,
-                        fetch.robots,
-                    )
-                )
-        self._db.executemany(
-            "INSERT INTO fetches(fp, url, grp, kind, attempt, started_at, delay, elapsed, status, wire_bytes, problem, robots)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            rows,
-        )
+        has_row = self._bloom is None
+        rows = [fetch_row(visit.known, fetch, has_row=has_row) for visit in visits for fetch in visit.fetches]
+        self._db.executemany(INSERT_FETCH, rows)
         self._total("fetches", len(rows))
-        self._total("wire_bytes", sum(row[9] for row in rows))
+        self._total("wire_bytes", sum(fetch.wire_bytes for visit in visits for fetch in visit.fetches))
 
-    def _write_robots(self, visits: Sequence[Visit]) -> None:
-        files = [file for visit in visits for file in visit.robots]
-        self._db.executemany(
-            "INSERT OR IGNORE INTO robots(origin, fetched_at, status, version, body) VALUES (?, ?, ?, ?, ?)",
-            [(f.origin, f.fetched_at, f.status, f.version, self._compressor.compress(f.body)) for f in files],
+    def _write_cookies(self, visits: Sequence[Visit]) -> None:
+        cookies = [cookie for visit in visits for cookie in visit.cookies]
+        if not cookies:
+            return
+        # Deleted first, so that one that is set again becomes the newest.
+        for cookie in cookies:
+            self._db.execute("DELETE FROM cookies WHERE key = ?", (cookie.key,))
+            if cookie.data:
+                self._db.execute("INSERT INTO cookies(key, data) VALUES (?, ?)", (cookie.key, cookie.data))
+        # What jars push out they say; but several processes have several jars, and a crash silences one.
+        self._db.execute(
+            "DELETE FROM cookies WHERE id <= (SELECT id FROM cookies ORDER BY id DESC LIMIT 1 OFFSET ?)",
+            (MAX_COOKIES,),
         )
 
     def _write_groups(self, groups: Sequence[GroupState]) -> None:
         self._db.executemany(
-            "INSERT OR REPLACE INTO groups(grp, last_start, delay, until, failures) VALUES (?, ?, ?, ?, ?)",
-            [(g.group, g.last_start, g.delay, g.until, g.failures) for g in groups],
+            "INSERT OR REPLACE INTO groups(grp, last_start, delay, until, failures, slowness) VALUES (?, ?, ?, ?, ?, ?)",
+            [(g.group, g.last_start, g.delay, g.until, g.failures, g.slowness) for g in groups],
         )
 
     def _total(self, name: str, more: int) -> None:
@@ -234,19 +264,22 @@ class SqliteLedger:
         """Return hosts that have live URLs, and the key to pass as `after` next time; 0 begins anew."""
         return await self._call(lambda: self._urls.live_hosts(after, limit))
 
-    async def host_info(self, hosts: Sequence[str]) -> list[HostInfo]:
-        """Return page counts and persisted politeness state of hosts."""
-        return await self._call(lambda: [self._host_info(host) for host in hosts])
+    async def host_info(self, hosts: Sequence[str], groups: Mapping[str, str] = {}) -> list[HostInfo]:
+        """Return page counts and the persisted politeness state of hosts; notes the group of those named in `groups`."""
 
-    def _host_info(self, host: str) -> HostInfo:
-        row = self._db.execute(
-            "SELECT pages, hosts.grp, last_start, delay, until, failures"
-            " FROM hosts LEFT JOIN groups ON groups.grp = hosts.grp WHERE host = ?",
-            (host,),
+        def work() -> list[HostInfo]:
+            changed = [(group, host, group) for host, group in groups.items()]
+            self._db.executemany("UPDATE hosts SET grp = ? WHERE host = ? AND grp <> ?", changed)
+            return [self._host_info(host, groups.get(host, host)) for host in hosts]
+
+        return await self._call(work)
+
+    def _host_info(self, host: str, group: str) -> HostInfo:
+        pages = self._db.execute("SELECT pages FROM hosts WHERE host = ?", (host,)).fetchone()
+        state = self._db.execute(
+            "SELECT grp, last_start, delay, until, failures, slowness FROM groups WHERE grp = ?", (group,)
         ).fetchone()
-        if row is None or row[2] is None:
-            return HostInfo(host, row[0] if row else 0, GroupState(host))
-        return HostInfo(host, row[0], GroupState(*row[1:]))
+        return HostInfo(host, pages[0] if pages else 0, GroupState(*state) if state else GroupState(group))
 
     async def is_drained(self) -> bool:
         """Say whether seeding is closed and no live URL is left: the job is done."""
@@ -257,19 +290,15 @@ class SqliteLedger:
 
         return await self._call(work)
 
-    async def robots(self, origin: str) -> RobotsFile | None:
-        """Return the newest robots.txt stored for an origin."""
+    async def robots(self, origin: str) -> StoredRobots:
+        """Return the newest robots.txt stored for an origin, and since when it has not answered."""
+        return await self._call(lambda: self._robots.read(origin))
 
-        def work() -> RobotsFile | None:
-            row = self._db.execute(
-                "SELECT origin, fetched_at, status, body, version FROM robots WHERE origin = ? ORDER BY fetched_at DESC",
-                (origin,),
-            ).fetchone()
-            if row is None:
-                return None
-            return RobotsFile(row[0], row[1], row[2], self._decompressor.decompress(row[3]), row[4])
-
-        return await self._call(work)
+    async def cookies(self) -> list[bytes]:
+        """Return the cookies that visits have brought, the one set longest ago first."""
+        return await self._call(
+            lambda: [row[0] for row in self._db.execute("SELECT data FROM cookies ORDER BY id")]
+        )
 
     async def log(self, after: int, limit: int) -> list[LogEntry]:
         """Return batches of the record log behind a position."""

@@ -10,6 +10,8 @@ from typing import Any, Self
 import msgspec
 
 from gossamer.errors import LedgerFailed
+from gossamer.frontier.sqlite_answers import Explanation, FetchRow, Forgotten, HostNumbers, Timing, UrlRow
+from gossamer.frontier.sqlite_bloom import is_remembered, stored_plan
 from gossamer.frontier.sqlite_schema import connect_readonly, explained
 from gossamer.model.outcome import Cursor, GroupState, State
 
@@ -22,88 +24,14 @@ _MAX_DETAIL = 500
 
 _URL_ROW = """
     SELECT u.seq, u.fp, u.url, coalesce(h.host, ''), u.state, u.reason, coalesce(u.detail, ''), u.depth, u.source,
-           u.parent, u.tries, u.crashes, u.not_before, coalesce(u.status, 0), coalesce(u.settled_at, 0), u.request
+           u.parent, u.tries, u.crashes, u.not_before, coalesce(u.status, 0), coalesce(u.settled_at, 0), u.request,
+           coalesce(u.parent_url, '')
     FROM urls u {hint} LEFT JOIN hosts h ON h.id = u.host
 """
 _SPAN = """
     SELECT (SELECT min(started_at) FROM (SELECT started_at FROM fetches ORDER BY id LIMIT :edge)),
            (SELECT max(ended) FROM (SELECT started_at + elapsed AS ended FROM fetches ORDER BY id DESC LIMIT :edge))
 """
-
-
-class UrlRow(msgspec.Struct, frozen=True):
-    """A URL as the ledger has it."""
-
-    seq: int
-    fingerprint: int
-    url: str
-    host: str
-    state: State
-    reason: str
-    detail: str
-    depth: int
-    source: str
-    #: Row of the page it was found on; None for a seed.
-    parent: int | None
-    #: How often in a row it failed and was queued again.
-    tries: int
-    crashes: int
-    #: Not to be fetched before this instant.
-    not_before: float
-    #: The last HTTP status; 0 where there was none.
-    status: int
-    #: When it left the queue; 0.0 while it has not.
-    settled_at: float
-    #: Where an input that was redirected goes on (only in `scrape`); else empty.
-    hop: str
-
-
-class FetchRow(msgspec.Struct, frozen=True):
-    """One request that went out for a URL."""
-
-    #: What was fetched, where it differs from the URL itself; else empty.
-    url: str
-    attempt: int
-    started_at: float
-    elapsed: float
-    status: int
-    wire_bytes: int
-    problem: str
-
-
-class Explanation(msgspec.Struct, frozen=True):
-    """All the ledger knows about one URL."""
-
-    row: UrlRow
-    #: The pages that led to it: the one it was found on first, a seed last.
-    chain: tuple[UrlRow, ...]
-    fetches: tuple[FetchRow, ...]
-    #: Where it redirected to; empty where it did not, or where nobody knows.
-    redirects_to: str
-    #: The clock of its politeness group.
-    group: GroupState
-
-
-class HostNumbers(msgspec.Struct, frozen=True):
-    """What a job did on one host."""
-
-    host: str
-    pages: int
-    failed: int
-    #: Refused by robots.txt.
-    forbidden: int
-    #: Page requests that went out to its politeness group, and their mean duration in seconds.
-    fetches: int
-    mean_elapsed: float
-
-
-class Timing(msgspec.Struct, frozen=True):
-    """How long a politeness group took to answer, in seconds."""
-
-    group: str
-    fetches: int
-    mean_elapsed: float
-    longest: float
 
 
 class _Extras(msgspec.Struct, frozen=True):
@@ -226,18 +154,21 @@ class SqliteReader:
 
     def robots_files(self) -> int:
         """Return the number of origins whose robots.txt was read."""
-        return int(self._ask("SELECT count(DISTINCT origin) FROM robots")[0][0])
+        return int(self._ask("SELECT count(DISTINCT origin) FROM robots WHERE status > 0")[0][0])
 
     def top_hosts(self, limit: int) -> list[HostNumbers]:
         """Return the hosts with the most pages. Reads the whole table of URLs, and the fetch log, once."""
-        hosts = self._ask("SELECT id, host, grp, pages FROM hosts ORDER BY pages DESC, id LIMIT ?", (limit,))
+        hosts = self._ask(
+            "SELECT id, host, grp, pages, forbidden FROM hosts ORDER BY pages DESC, id LIMIT ?", (limit,)
+        )
         losses = self._losses_by_host([row[0] for row in hosts])
         timings = {timing.group: timing for timing in self._timings_of([row[2] for row in hosts])}
         numbers = []
-        for key, host, group, pages in hosts:
+        for key, host, group, pages, forgotten in hosts:
             timing = timings.get(group, Timing(group, 0, 0.0, 0.0))
+            failed, forbidden = losses.get(key, (0, 0))
             numbers.append(
-                HostNumbers(host, pages, *losses.get(key, (0, 0)), timing.fetches, timing.mean_elapsed)
+                HostNumbers(host, pages, failed, forbidden + forgotten, timing.fetches, timing.mean_elapsed)
             )
         return numbers
 
@@ -321,8 +252,25 @@ class SqliteReader:
             if row is None:
                 return None
             return Explanation(
-                row, self._chain(row), self._fetches(fingerprint), self._redirect(row), self._group(row.host)
+                row,
+                self._chain(row),
+                self._fetches(row.url, fingerprint),
+                self._redirect(row),
+                self._group(row.host),
             )
+
+    def forgets_finished(self) -> bool:
+        """Say whether finished URLs lose their rows, and only a Bloom filter remembers them."""
+        with explained(self._path):
+            return stored_plan(self._db) is not None
+
+    def forgotten(self, url: str, fingerprint: int) -> Forgotten | None:
+        """Return what is left of a URL without a row; None where the job has certainly never seen it."""
+        with explained(self._path), self.snapshot():
+            plan = stored_plan(self._db)
+            if plan is None or not is_remembered(self._db, fingerprint):
+                return None
+            return Forgotten(plan.error_rate, self._fetches(url, fingerprint))
 
     def _chain(self, row: UrlRow) -> tuple[UrlRow, ...]:
         """Follow parents. An improved URL changes its parent, so a circle cannot be ruled out."""
@@ -338,11 +286,11 @@ class SqliteReader:
             parent = found.parent
         return tuple(chain)
 
-    def _fetches(self, fingerprint: int) -> tuple[FetchRow, ...]:
+    def _fetches(self, url: str, fingerprint: int) -> tuple[FetchRow, ...]:
         rows = self._ask(
-            "SELECT coalesce(url, ''), attempt, started_at, elapsed, status, wire_bytes, problem"
+            "SELECT coalesce(nullif(url, ?), ''), attempt, started_at, elapsed, status, wire_bytes, problem"
             " FROM fetches WHERE fp = ? ORDER BY id LIMIT ?",
-            (fingerprint, _MAX_FETCHES),
+            (url, fingerprint, _MAX_FETCHES),
         )
         return tuple(FetchRow(*row) for row in rows)
 
@@ -359,15 +307,16 @@ class SqliteReader:
 
     def _group(self, host: str) -> GroupState:
         rows = self._ask(
-            "SELECT g.grp, last_start, delay, until, failures FROM hosts JOIN groups g ON g.grp = hosts.grp"
+            "SELECT g.grp, last_start, delay, until, failures, slowness FROM hosts JOIN groups g ON g.grp = hosts.grp"
             " WHERE host = ?",
             (host,),
         )
         return GroupState(*rows[0]) if rows else GroupState(host)
 
     def _url_row(self, row: tuple[Any, ...]) -> UrlRow:
-        fields = [*row[:4], self._state(row[4]), *row[5:-1], self._hop(row[-1]) if row[-1] else ""]
-        return UrlRow(*fields)
+        *fields, packed, parent_url = row
+        fields[4] = self._state(fields[4])
+        return UrlRow(*[*fields, self._hop(packed) if packed else "", parent_url])
 
     def _hop(self, packed: bytes) -> str:
         try:

@@ -4,7 +4,22 @@ from __future__ import annotations
 
 import msgspec
 
+from gossamer.model.outcome import Fetch, Found, State
 from gossamer.model.request import Known, Request, Source
+
+#: A detail longer than this is cut.
+MAX_DETAIL = 500
+#: Takes what `row_of` returns.
+INSERT = """
+    INSERT INTO urls(seq, fp, host, url, state, reason, detail, priority, depth, parent, parent_url, source, attempt,
+                     request, visit)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+#: Takes what `fetch_row` returns.
+INSERT_FETCH = """
+    INSERT INTO fetches(fp, url, grp, kind, attempt, started_at, delay, elapsed, status, wire_bytes, problem, robots)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
 
 
 class _Extras(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -38,6 +53,49 @@ def packed_extras(request: Request) -> bytes | None:
         request.hop,
     )
     return None if extras == _NO_EXTRAS else _encode(extras)
+
+
+def row_of(
+    known: Known, host: int, found: Found, parent: int | None, parent_url: str | None
+) -> tuple[object, ...]:
+    """Return the row of a URL that is new: queued, or refused where its finding says so."""
+    request = known.request
+    return (
+        known.seq,
+        request.fingerprint,
+        host,
+        request.url,
+        int(State.REFUSED if found.refusal else State.QUEUED),
+        found.refusal,
+        found.detail[:MAX_DETAIL] or None,
+        request.priority,
+        request.depth,
+        parent,
+        parent_url,
+        request.source,
+        known.attempt,
+        packed_extras(request),
+        known.visit,
+    )
+
+
+def fetch_row(known: Known, fetch: Fetch, *, has_row: bool) -> tuple[object, ...]:
+    """Return the row of a request that went out. It names its URL unless the row of that URL, which stays, does."""
+    page = fetch.kind == "page"
+    return (
+        known.request.fingerprint if page else None,
+        None if page and has_row and fetch.url == known.request.url else fetch.url,
+        fetch.group,
+        fetch.kind,
+        known.attempt,
+        fetch.started_at,
+        fetch.delay,
+        fetch.elapsed,
+        fetch.status,
+        fetch.wire_bytes,
+        fetch.problem,
+        fetch.robots,
+    )
 
 
 def known_from(

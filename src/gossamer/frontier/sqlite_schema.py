@@ -103,18 +103,35 @@ MIGRATIONS = (
     ) WITHOUT ROWID;
     """,
     """
-    -- Cookies, as the jar writes them.
-    CREATE TABLE cookies(key TEXT PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID;
+    -- Cookies, as the jar writes them, in the order they were set.
+    CREATE TABLE cookies(id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, data BLOB NOT NULL);
+
+    ALTER TABLE groups ADD COLUMN slowness REAL NOT NULL DEFAULT 0;
 
     -- Since when a robots.txt could not be fetched.
     CREATE TABLE robots_failures(origin TEXT PRIMARY KEY, since REAL NOT NULL) WITHOUT ROWID;
 
-    -- The page that first had a content, by its exact hash; and by each of the four 16-bit blocks of its simhash:
-    -- hashes that differ in three bits at most have a block in common.
+    -- The page that first had a content, by its exact hash; and that hash by each of the four 16-bit blocks of its
+    -- simhash: those that differ in three bits at most have a block in common.
     CREATE TABLE contents(hash INTEGER PRIMARY KEY, url TEXT NOT NULL);
     CREATE TABLE near_contents(
-        block INTEGER NOT NULL, simhash INTEGER NOT NULL, url TEXT NOT NULL, PRIMARY KEY(block, simhash)
+        block INTEGER NOT NULL, simhash INTEGER NOT NULL, hash INTEGER NOT NULL, PRIMARY KEY(block, simhash)
     ) WITHOUT ROWID;
+    -- As `lost`, for the same batch sent again.
+    ALTER TABLE log ADD COLUMN duplicates BLOB;
+
+    -- A job with --dedup bloom deletes the rows of finished URLs. What they are still needed for is kept here: the page
+    -- a URL was found on, and how many URLs of a host robots.txt forbade.
+    ALTER TABLE urls ADD COLUMN parent_url TEXT;
+    ALTER TABLE hosts ADD COLUMN forbidden INTEGER NOT NULL DEFAULT 0;
+    -- Fingerprints of deleted rows, in blobs, that are still in `fingerprints`.
+    CREATE TABLE forgotten(id INTEGER PRIMARY KEY, fingerprints BLOB NOT NULL);
+    -- The filter that knows them: see sqlite_bloom.py.
+    CREATE TABLE bloom_slices(
+        number INTEGER PRIMARY KEY, capacity INTEGER NOT NULL, blocks INTEGER NOT NULL, keys INTEGER NOT NULL DEFAULT 0
+    );
+    CREATE TABLE bloom_pages(id INTEGER PRIMARY KEY, data BLOB NOT NULL);
+    CREATE TABLE bloom_added(id INTEGER PRIMARY KEY, slice INTEGER NOT NULL, fingerprints BLOB NOT NULL);
     """,
 )
 

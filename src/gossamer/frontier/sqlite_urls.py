@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import msgspec
 
+from gossamer.frontier.sqlite_bloom import SqliteBloom
 from gossamer.frontier.sqlite_fingerprints import CHUNK, FingerprintIndex, chunks
-from gossamer.frontier.sqlite_rows import known_from, packed_extras
+from gossamer.frontier.sqlite_forget import forget, is_forgettable
+from gossamer.frontier.sqlite_rows import INSERT, MAX_DETAIL, known_from, packed_extras, row_of
 from gossamer.model.outcome import Crashed, Deferred, Found, Hop, Retry, Settled, State, Visit
 from gossamer.model.request import Known, Request
 
 _QUEUED = int(State.QUEUED)
-_MAX_DETAIL = 500
 _MAX_CACHED_HOSTS = 50_000
 _ROWS_AT_ONCE = 20_000
 
 _READ = """
-    SELECT u.seq, u.fp, u.url, u.priority, u.depth, p.url, u.source, u.attempt, u.tries, u.crashes, u.not_before,
-           u.request, u.etag, u.last_modified, u.visit
+    SELECT u.seq, u.fp, u.url, u.priority, u.depth, coalesce(u.parent_url, p.url), u.source, u.attempt, u.tries,
+           u.crashes, u.not_before, u.request, u.etag, u.last_modified, u.visit
     FROM urls u LEFT JOIN urls p ON p.seq = u.parent
 """
 _TAKE = f"""{_READ}
@@ -36,6 +37,10 @@ _NEARER = """
 _ROWS = f"""
     SELECT seq, fp, state, reason, depth, priority, attempt, visit FROM urls WHERE seq IN ({",".join("?" * CHUNK)})
 """  # noqa: S608 - only marks
+_LAST_SEQ = """
+    SELECT max(coalesce((SELECT max(seq) FROM urls), 0),
+               coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'last_seq'), 0))
+"""
 _LIVE_HOSTS = """
     WITH RECURSIVE live(id) AS (
         SELECT min(host) FROM urls WHERE state = 0 AND host > :after
@@ -61,10 +66,14 @@ class _Row(NamedTuple):
 
 
 class UrlTable:
-    """Reads and writes `urls`, `hosts` and `counts`. Its caches follow the transaction: see `forget_unsaved`."""
+    """Reads and writes `urls`, `hosts` and `counts`. Its caches follow the transaction: see `forget_unsaved`.
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    With a Bloom filter, finished URLs lose their rows, and the filter alone knows them.
+    """
+
+    def __init__(self, db: sqlite3.Connection, bloom: SqliteBloom | None = None) -> None:
         self._db = db
+        self._bloom = bloom
         self._next_seq = 0
         self._host_ids: dict[str, int] = {}
         self._deltas: Counter[tuple[int, str]] = Counter()
@@ -76,11 +85,15 @@ class UrlTable:
         self._deltas.clear()
         self._host_ids.clear()
         self._index.forget_unsaved()
-        self._next_seq = self._db.execute("SELECT coalesce(max(seq), 0) + 1 FROM urls").fetchone()[0]
+        if self._bloom is not None:
+            self._bloom.forget_unsaved()
+        self._next_seq = self._db.execute(_LAST_SEQ).fetchone()[0] + 1
 
     def saved(self) -> None:
         """Keep what was learnt: the transaction is committed."""
         self._index.saved()
+        if self._bloom is not None:
+            self._bloom.saved()
 
     @property
     def wants_merge(self) -> bool:
@@ -97,12 +110,17 @@ class UrlTable:
         self._index.merged(up_to)
 
     def save_counts(self) -> None:
-        """Write the changed numbers of URLs by state and reason; called last in every transaction."""
+        """Write the changed numbers of URLs, and what the filter learnt; called last in every transaction."""
         self._db.executemany(
             "INSERT INTO counts VALUES (?, ?, ?) ON CONFLICT(state, reason) DO UPDATE SET n = n + excluded.n",
             [(state, reason, n) for (state, reason), n in self._deltas.items() if n],
         )
         self._deltas.clear()
+        if self._bloom is not None:
+            self._bloom.save()
+            self._index.save()
+            # The newest row may be deleted, and its number must not be given again.
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('last_seq', ?)", (str(self._next_seq - 1),))
 
     def _move(self, before: tuple[int, str] | None, after: tuple[int, str], n: int = 1) -> None:
         if before is not None:
@@ -138,57 +156,74 @@ class UrlTable:
 
     # -- accepting -------------------------------------------------------------------------------------
 
-    def insert(self, found: Sequence[tuple[Found, int | None]]) -> tuple[int, list[Known]]:
-        """Accept what is new and improve what is known; returns the number of new URLs and all that now wait."""
-        best: dict[int, tuple[Found, int | None]] = {}
+    def insert(self, found: Sequence[tuple[Found, Known | None]]) -> tuple[int, list[Known]]:
+        """Accept what is new and improve what is known; returns the number of new URLs and all that now wait.
+
+        Each comes with the page it was found on.
+        """
+        best: dict[int, tuple[Found, Known | None]] = {}
         for item in found:
             fingerprint = item[0].request.fingerprint
             rival = best.get(fingerprint)
             if rival is None or _rank(item[0]) < _rank(rival[0]):
                 best[fingerprint] = item
-        known = self._index.find(list(best))
-        new = [item for fp, item in best.items() if fp not in known]
+        # What the filter does not know has no row: the index need not be asked.
+        seen = best.keys() if self._bloom is None else self._bloom.find(best.keys())
+        known = self._index.find([fp for fp in best if fp in seen])
+        old = known.keys() if self._bloom is None else seen
+        new = [item for fp, item in best.items() if fp not in old]
         live = self._insert_new(new)
-        for row in self._rows(list(known.values())).values():
+        rows = self._rows(list(known.values())).values()
+        for row in rows:
             live += self._improve(row, *best[row.fp])
+        if len(rows) < len(old):
+            gone = old - {row.fp for row in rows}
+            live += [again for fp, item in best.items() if fp in gone for again in self._return(*item)]
         return len(new), live
 
-    def _insert_new(self, new: Sequence[tuple[Found, int | None]]) -> list[Known]:
+    def _insert_new(self, new: Sequence[tuple[Found, Known | None]]) -> list[Known]:
         rows, live = [], []
         # In the order of finding: it decides between URLs of equal priority.
         for found, parent in new:
             request = found.request
             state = State.REFUSED if found.refusal else State.QUEUED
-            seq = self._next_seq
-            self._next_seq += 1
-            rows.append(
-                (
-                    seq,
-                    request.fingerprint,
-                    self._host_id(request.host),
-                    request.url,
-                    int(state),
-                    found.refusal,
-                    found.detail[:_MAX_DETAIL] or None,
-                    request.priority,
-                    request.depth,
-                    parent,
-                    request.source,
-                    packed_extras(request),
-                )
-            )
-            self._index.add(request.fingerprint, seq)
             self._move(None, (int(state), found.refusal))
+            if self._bloom is not None:
+                self._bloom.add(request.fingerprint)
+                if is_forgettable(found):
+                    self._host_id(request.host)
+                    continue
+            known = Known(request, self._next_seq)
+            rows.append(self._row_of(known, parent, found))
             if not found.refusal:
-                live.append(Known(request, seq))
-        self._db.executemany(
-            "INSERT INTO urls(seq, fp, host, url, state, reason, detail, priority, depth, parent, source, request)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            rows,
-        )
+                live.append(known)
+        self._db.executemany(INSERT, rows)
         return live
 
-    def _improve(self, row: _Row, found: Found, parent: int | None) -> list[Known]:
+    def _row_of(self, known: Known, parent: Known | None, found: Found) -> tuple[object, ...]:
+        """Return a new row, and have the index know it."""
+        self._next_seq = known.seq + 1
+        self._index.add(known.request.fingerprint, known.seq)
+        host = self._host_id(known.request.host)
+        return row_of(known, host, found, *self._origin(parent))
+
+    def _origin(self, parent: Known | None) -> tuple[int | None, str | None]:
+        """Return what to keep of the page a URL was found on: its row, and its URL where that row will not stay."""
+        if parent is None:
+            return None, None
+        return parent.seq, None if self._bloom is None else parent.request.url
+
+    def _return(self, found: Found, parent: Known | None) -> list[Known]:
+        """Queue a URL once more that its own redirects led back to, as `_reopen` does, where its row is gone."""
+        request = found.request
+        if found.refusal or request.url not in request.redirected_from:
+            return []
+        known = Known(request, self._next_seq, attempt=1, visit=2)
+        self._db.execute(INSERT, self._row_of(known, parent, found))
+        self._move((int(State.REDIRECTED), "redirect"), (_QUEUED, ""))
+        return [self._read(known.seq, request.host)]
+
+    def _improve(self, row: _Row, found: Found, parent: Known | None) -> list[Known]:
         request = found.request
         if row.state == State.REDIRECTED and row.visit == 1 and request.url in request.redirected_from:
             return [self._reopen(row, request)]
@@ -198,8 +233,9 @@ class UrlTable:
         reopened = row.state == State.REFUSED and row.reason == "depth" and not found.refusal
         state, reason = (_QUEUED, "") if reopened else (row.state, row.reason)
         self._db.execute(
-            "UPDATE urls SET depth = min(depth, ?), priority = min(priority, ?), parent = ?, state = ?, reason = ? WHERE seq = ?",
-            (request.depth, request.priority, parent, state, reason, row.seq),
+            "UPDATE urls SET depth = min(depth, ?), priority = min(priority, ?), parent = ?, parent_url = ?, state = ?,"
+            " reason = ? WHERE seq = ?",
+            (request.depth, request.priority, *self._origin(parent), state, reason, row.seq),
         )
         if reopened:
             self._move((row.state, row.reason), (state, reason))
@@ -239,7 +275,7 @@ class UrlTable:
             winners.append(visit)
             match visit.outcome:
                 case Settled(state, reason, detail, status):
-                    final.append((int(state), reason, detail[:_MAX_DETAIL] or None, status, at, row.seq))
+                    final.append((int(state), reason, detail[:MAX_DETAIL] or None, status, at, row.seq))
                     self._move((_QUEUED, ""), (int(state), reason))
                 case Crashed(poison=True):
                     final.append((int(State.FAILED), "poison", None, 0, at, row.seq))
@@ -251,6 +287,26 @@ class UrlTable:
             final,
         )
         return winners, frozenset(lost), live
+
+    def repeat(self, visits: Sequence[Visit], repeated: Mapping[int, str]) -> None:
+        """Settle pages again that were just settled: as duplicates of what `repeated` says of their rows."""
+        final = []
+        for visit in visits:
+            if visit.known.seq in repeated:
+                assert isinstance(visit.outcome, Settled)
+                final.append((repeated[visit.known.seq][:MAX_DETAIL], visit.known.seq))
+                self._move(
+                    (int(visit.outcome.state), visit.outcome.reason), (int(State.DUPLICATE), "duplicate")
+                )
+        self._db.executemany(
+            "UPDATE urls SET state = 5, reason = 'duplicate', detail = ? WHERE seq = ?", final
+        )
+
+    def forget(self, visits: Sequence[Visit]) -> None:
+        """Delete the rows of what these visits finished, where the filter remembers it."""
+        if self._bloom is not None:
+            for fingerprint, seq in forget(self._db, [visit.known.seq for visit in visits]):
+                self._index.remove(fingerprint, seq)
 
     def _requeue(self, row: _Row, known: Known, outcome: Retry | Hop | Crashed) -> Known:
         changed = partial(msgspec.structs.replace, known, attempt=row.attempt + 1)
@@ -268,7 +324,7 @@ class UrlTable:
                 note = "its worker died"
         self._db.execute(
             "UPDATE urls SET attempt = ?, tries = ?, crashes = ?, not_before = ?, detail = ? WHERE seq = ?",
-            (again.attempt, again.tries, again.crashes, again.not_before, note[:_MAX_DETAIL], row.seq),
+            (again.attempt, again.tries, again.crashes, again.not_before, note[:MAX_DETAIL], row.seq),
         )
         return again
 

@@ -32,13 +32,14 @@ REASONS: dict[str, str] = {
     "": "waiting for its turn",
     "ok": "fetched, and the server answered with a success",
     "http_<status>": "the server answered with this status; 5xx and 429 were retried first",
+    "duplicate": "fetched, and its content is that of another page; --skip-duplicates keeps one record of each content",
     "redirect": "the server redirected; the target is a URL of its own",
     "robots": "robots.txt forbids it (see `explain` for the rule)",
     "scope": "outside the scope of the job",
     "excluded": "matches --exclude, or matches none of --include",
     "depth": "further from the seeds than --depth allows; a higher --depth revives it",
     "trap": "it looks like a place without end: a calendar, a loop, a session (see `explain`); --no-traps allows it",
-    "private_address": "the name leads to a private address; --allow-private permits it",
+    "private_address": "the name leads to a private address; --allow-private or --allow-network permits it",
     "bad_redirect": "a redirect without a usable http or https target",
     "redirect_loop": "its redirects lead in a circle",
     "too_many_redirects": "its chain of redirects is longer than --max-redirects",
@@ -55,6 +56,8 @@ REASONS: dict[str, str] = {
     "page_limit": "held: --max-pages was reached; a higher limit revives it",
     "host_limit": "held: --max-pages-per-host was reached; a higher limit revives it",
     "robots_unreachable": "held: robots.txt could not be fetched, so nothing may be; a resume tries again",
+    "host_failing": "held: its host failed again and again and was left alone; a resume tries again",
+    "blocked": "held: the site answers with a block page or CAPTCHA; go slower or ask its owner, then resume",
     "wait_too_long": "held: the host asked for a longer wait than --max-wait-seconds; a resume tries again",
 }
 
@@ -128,15 +131,30 @@ class Fetch(msgspec.Struct, frozen=True, gc=False):
     kind: str = "page"
 
 
+#: Status of a robots.txt that could not be had. It says nothing; the ledger only notes since when.
+ROBOTS_UNREACHABLE = 0
+#: Status of one that could not be had for so long that its last copy is used, or its absence assumed: no body.
+ROBOTS_ASSUMED = -1
+
+
 class RobotsFile(msgspec.Struct, frozen=True, gc=False):
-    """A robots.txt as an origin served it. `version` is a hash of what it says."""
+    """A robots.txt as an origin served it, or what stands in for it. `version` is a hash of what it says."""
 
     origin: str
     fetched_at: float
-    #: 200 with rules; 404 when the origin has none. An unreachable one is never stored.
+    #: 200 with rules; 404 when the origin has none; or one of those above, which no server sends.
     status: int
     body: bytes
     version: int
+
+
+class StoredRobots(msgspec.Struct, frozen=True, gc=False):
+    """What a ledger has of an origin's robots.txt."""
+
+    #: The newest that was stored, however old; None where there never was one.
+    file: RobotsFile | None = None
+    #: When it first could not be had since it last answered; 0.0 where its last try was answered.
+    unreachable_since: float = 0.0
 
 
 class StoredCookie(msgspec.Struct, frozen=True, gc=False):
@@ -192,6 +210,13 @@ class Pause(msgspec.Struct, frozen=True, gc=False):
     until: float = 0.0
     #: Whether the group failed (counts up) or answered (resets the count); None leaves it.
     failed: bool | None = None
+    #: Why the group's URLs would be held if it went on failing.
+    trouble: str = "host_failing"
+    #: The seconds the group is slowed down for its trouble; None leaves them.
+    slowness: float | None = None
+    #: The least delay that an origin asks for, where that is longer than our own: no other origin of the group lowers it.
+    origin: str = ""
+    floor: float = 0.0
 
 
 class GroupState(msgspec.Struct, frozen=True, gc=False):
@@ -203,6 +228,8 @@ class GroupState(msgspec.Struct, frozen=True, gc=False):
     #: Not before this instant: Retry-After or back-off.
     until: float = 0.0
     failures: int = 0
+    #: What of the delay is for the trouble it had; wears off as it answers.
+    slowness: float = 0.0
 
 
 class Cursor(msgspec.Struct, frozen=True, gc=False):
@@ -212,6 +239,22 @@ class Cursor(msgspec.Struct, frozen=True, gc=False):
     position: int = 0
     offset: int = 0
     records: int = 0
+
+
+class Revival(msgspec.Struct, frozen=True):
+    """Which URLs to queue again. What is live, fetched or redirected never is."""
+
+    states: tuple[State, ...]
+    #: Empty for any.
+    reason: str = ""
+    except_reasons: tuple[str, ...] = ()
+    #: Empty for any.
+    host: str = ""
+    fingerprint: int | None = None
+    #: No further from the seeds than this.
+    max_depth: int | None = None
+    #: Only on hosts that have fewer page records than this.
+    pages_below: int | None = None
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -242,3 +285,5 @@ class Committed(msgspec.Struct, frozen=True):
     lines: bytes = b""
     #: True where the ledger had this batch already and did nothing.
     repeated: bool = False
+    #: Fingerprints that were settled as duplicates: their links count, their records do not.
+    duplicates: frozenset[int] = frozenset()

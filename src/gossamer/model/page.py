@@ -24,7 +24,7 @@ def link_to(reference: str, base: str | None, policy: UrlPolicy) -> Link:
 
 
 class Facts(msgspec.Struct):
-    """The facts of one HTML document that the page record is made of."""
+    """The facts of one document that the page record is made of."""
 
     title: str = ""
     description: str = ""
@@ -33,7 +33,11 @@ class Facts(msgspec.Struct):
     links: list[Link] = []
     noindex: bool = False
     nofollow: bool = False
+    #: What a reader would see, where it was asked for.
+    text: str = ""
     #: The charset the bytes were read with, by its WHATWG name.
     charset: str = ""
     #: True where the body was labelled HTML but is binary; then nothing was extracted.
     binary: bool = False
+    #: A line for the job's log: why the document was not read, or not to its end.
+    note: str = ""

@@ -32,6 +32,8 @@ class PageRecord(msgspec.Struct):
     bytes: int
     elapsed_ms: int
     attempt: int
+    #: 64 bits of the text as 16 hex digits, where asked for and where there is text.
+    simhash: str | msgspec.UnsetType = msgspec.UNSET
     redirected_from: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     data: dict[str, msgspec.Raw] | msgspec.UnsetType = msgspec.UNSET
 

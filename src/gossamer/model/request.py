@@ -86,6 +86,10 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     delay: float = 0.0
     #: How often in a row the group has failed, for the back-off.
     failures: int = 0
+    #: The politeness group whose clock the lease runs by.
+    group: str = ""
+    #: What of the delay is for trouble the group had.
+    slowness: float = 0.0
 
     @property
     def request(self) -> Request:

@@ -14,6 +14,7 @@ return a URL or raise `InvalidUrl`.
 
 from __future__ import annotations
 
+import re
 from urllib.parse import unquote
 
 import msgspec
@@ -33,6 +34,10 @@ _unpack = ffi.unpack
 
 #: The shortest http URL is `http://h/`: no slash of the path can come before this index.
 _AUTHORITY = 8
+
+#: Up to the last @, wherever it stands: a password with a slash in it is what makes many a URL invalid.
+#: An address of mail has none.
+_USER = re.compile(r"^(?!\s*mailto:)(\s*[a-z][a-z0-9+.-]*:[/\\]*)?.*@", re.IGNORECASE | re.DOTALL)
 
 _TRACKING_PREFIXES = ("utm_", "pk_", "mtm_", "hsa_")
 _TRACKING_NAMES = frozenset(
@@ -245,7 +250,13 @@ def _text(view: object) -> str:
     return _unpack(view.data, length).decode() if length else ""  # type: ignore[attr-defined]
 
 
+def without_user(text: str) -> str:
+    """Return a text that is no URL, but may be meant as one, without what looks like a user name and password."""
+    return _USER.sub(r"\1…@", text)
+
+
 def _invalid(text: str) -> InvalidUrl:
+    text = without_user(text)
     shown = text if len(text) <= 200 else text[:200] + "…"
     return InvalidUrl(
         f"not a URL that can be fetched: {shown!r}; expected something like https://example.com/"

@@ -18,6 +18,7 @@ from gossamer.model.outcome import (
     RobotsFile,
     Settled,
     StoredCookie,
+    StoredRobots,
     Visit,
 )
 from gossamer.model.request import Known, Lease
@@ -102,8 +103,14 @@ class Baked(msgspec.Struct, frozen=True, tag="baked"):
     headers: list[str]
 
 
+class Stocked(msgspec.Struct, frozen=True, tag="stocked"):
+    """Parent to child, when it starts: the cookies there are, as the jar writes them."""
+
+    cookies: list[bytes]
+
+
 class RobotsWanted(msgspec.Struct, frozen=True, tag="robots?"):
-    """Child to parent: the question whether the ledger has a robots.txt of this origin."""
+    """Child to parent: the question what the ledger has of the robots.txt of this origin."""
 
     origin: str
 
@@ -112,7 +119,7 @@ class RobotsKept(msgspec.Struct, frozen=True, tag="robots"):
     """Parent to child: the answer."""
 
     origin: str
-    file: RobotsFile | None
+    stored: StoredRobots
 
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
@@ -127,7 +134,7 @@ class Reported(msgspec.Struct, frozen=True, tag="reported"):
     reports: list[WireReport]
 
 
-ToChild = Work | Learnt | Joined | Baked | RobotsKept
+ToChild = Work | Learnt | Joined | Baked | Stocked | RobotsKept
 ToParent = Started | Reported | Baked | RobotsWanted
 
 _encoder = msgspec.msgpack.Encoder()

@@ -3,7 +3,8 @@
 Two promises are checked, by the ledger's own evidence and nothing else:
 
 * **Robots.** A page was fetched only if the robots.txt in force at that moment allows it. The log names the version it
-  went by; that version must be the stored one, unaltered, of that origin, read before the page was asked for.
+  went by; that version must be the stored one, unaltered, of that origin, read before the page was asked for. Where it
+  was given up as unreachable, its origin must not have answered for as long as the job waits.
 * **Gaps.** Two starts in one politeness group, robots.txt included, are at least the delay in force apart; two starts
   on one origin also the Crawl-delay of its robots.txt.
 
@@ -21,11 +22,12 @@ from datetime import UTC, datetime
 from typing import Literal, Protocol
 
 import msgspec
-import xxhash
 
-from gossamer.model.outcome import RobotsFile
+from gossamer.config.settings import PolitenessSettings
+from gossamer.model.outcome import ROBOTS_ASSUMED, RobotsFile
 from gossamer.model.url import origin_of
-from gossamer.policy import robots
+from gossamer.policy.robots import RobotsRules
+from gossamer.policy.robots_file import given_up, read_robots, robots_version
 
 #: Clocks count in floating point, and worker processes have one each.
 TOLERANCE_SECONDS = 0.001
@@ -34,7 +36,7 @@ _MAX_TIGHTEST = 10
 _MAX_RULES = 16
 _MAX_ERAS = 1024
 
-Kind = Literal["gap", "crawl_delay", "forbidden", "no_robots", "unknown_robots", "before_robots", "old_robots", "altered_robots"]  # fmt: skip
+Kind = Literal["gap", "crawl_delay", "forbidden", "no_robots", "unknown_robots", "before_robots", "old_robots", "altered_robots", "assumed_robots"]  # fmt: skip
 
 
 class StartLine(Protocol):
@@ -63,6 +65,8 @@ class VersionLine(Protocol):
     def fetched_at(self) -> float: ...  # noqa: D102 - a plain value
     @property
     def version(self) -> int: ...  # noqa: D102
+    @property
+    def status(self) -> int: ...  # noqa: D102
 
 
 class EraLine(Protocol):
@@ -91,6 +95,10 @@ class AuditSource(Protocol):
         """Say whether a version of an origin's robots.txt is stored."""
         ...
 
+    def last_answer(self, origin: str, moment: float) -> float:
+        """Return when an origin last answered for its robots.txt before a moment; 0.0 if it never did."""
+        ...
+
     def robots_file(self, origin: str, moment: float) -> RobotsFile | None:
         """Return the robots.txt of an origin in force at a moment."""
         ...
@@ -108,10 +116,8 @@ class AuditTerms(msgspec.Struct, frozen=True):
     """What a job promised: the part of its settings that an audit holds it to."""
 
     user_agent: str
-    #: False with --no-robots: then only the gaps are checked.
-    obeys_robots: bool
-    max_robots_bytes: int
-    max_crawl_delay_seconds: float
+    #: With --no-robots only the gaps are checked.
+    politeness: PolitenessSettings
     #: How long a page that was allowed may take to start: a robots.txt read meanwhile does not count yet.
     grace_seconds: float
     #: Visits that can be under way or waiting for their commit at one time.
@@ -168,6 +174,8 @@ class Audit(msgspec.Struct, frozen=True):
     groups: int
     #: Age of the oldest robots.txt that a page was fetched by.
     oldest_robots_seconds: float
+    #: Pages of origins whose robots.txt had been unreachable for longer than --robots-unreachable-days.
+    assumed_pages: int
     tightest: tuple[Tightest, ...]
     violation_count: int
     violations: tuple[Violation, ...]
@@ -233,10 +241,11 @@ class Auditor:
         self._terms = terms
         self._paces = _Paces()
         self._eras: OrderedDict[str, EraLine] = OrderedDict()
-        self._rules: OrderedDict[tuple[str, float], robots.RobotsRules | None] = OrderedDict()
+        self._rules: OrderedDict[tuple[str, float], RobotsRules | None] = OrderedDict()
         self._violations: list[Violation] = []
         self._violation_count = 0
         self._oldest = 0.0
+        self._assumed = 0
 
     def run(self, job: str = "") -> Audit:
         """Replay the whole log."""
@@ -248,7 +257,7 @@ class Auditor:
         return Audit(
             job=job,
             polite=not self._violation_count,
-            robots_checked=self._terms.obeys_robots,
+            robots_checked=self._terms.politeness.robots,
             user_agent=self._terms.user_agent,
             requests=requests,
             pages=pages,
@@ -256,6 +265,7 @@ class Auditor:
             tightest=self._paces.finish(),
             groups=self._paces.groups,
             oldest_robots_seconds=round(self._oldest, 3),
+            assumed_pages=self._assumed,
             violation_count=self._violation_count,
             violations=tuple(self._violations),
             unrecorded=self._unrecorded(),
@@ -271,7 +281,7 @@ class Auditor:
         if timing is not None and gap_is_short:
             gap, delay = timing
             self._found("gap", start, f"{gap:.4f} s after the request before it; the delay was {delay:.4g} s")
-        if not self._terms.obeys_robots:
+        if not self._terms.politeness.robots:
             return
         origin = origin_of(start.url)
         gap = self._paces.origin_gap(origin, start.started_at)
@@ -286,6 +296,8 @@ class Auditor:
         if version is None:
             return
         self._oldest = max(self._oldest, start.started_at - version.fetched_at)
+        if version.status == ROBOTS_ASSUMED:
+            self._check_assumed(start, origin, version)
         rules = self._rules_of(origin, version)
         if rules is None:
             self._found("altered_robots", start, "the stored robots.txt is not the one it was allowed by")
@@ -294,13 +306,24 @@ class Auditor:
         if not rules.allowed(agent, start.url):
             decision = rules.decide(agent, start.url)
             self._found("forbidden", start, f"Disallow: {decision.rule} (line {decision.line} of robots.txt)")
-        asked = min(rules.crawl_delay(agent) or 0.0, self._terms.max_crawl_delay_seconds)
+        asked = min(rules.delay(agent) or 0.0, self._terms.politeness.max_crawl_delay_seconds)
         if gap < asked - TOLERANCE_SECONDS:
             self._found(
                 "crawl_delay", start, f"{gap:.4f} s after the last; robots.txt asks for {asked:.4g} s"
             )
 
     # -- robots.txt ------------------------------------------------------------------------------------
+
+    def _check_assumed(self, start: StartLine, origin: str, version: VersionLine) -> None:
+        """Count a page whose robots.txt was given up, and hold against it an answer that came not long before."""
+        self._assumed += 1
+        days = self._terms.politeness.robots_unreachable_days
+        answered = self._source.last_answer(origin, version.fetched_at)
+        # Without a number of days the last run gave none up: how long an earlier one waited is not known.
+        if days and answered and not given_up(answered, version.fetched_at, self._terms.politeness):
+            self._found(
+                "assumed_robots", start, f"its robots.txt had answered less than {days:g} days before"
+            )
 
     def _version_of(self, start: StartLine, origin: str) -> VersionLine | None:
         """Return the stored robots.txt that a page went by, if that was in force; else note a violation."""
@@ -333,16 +356,14 @@ class Auditor:
                 self._eras.popitem(last=False)
         return found
 
-    def _rules_of(self, origin: str, version: VersionLine) -> robots.RobotsRules | None:
+    def _rules_of(self, origin: str, version: VersionLine) -> RobotsRules | None:
         """Return the rules of a stored robots.txt, or None where its text is not what its version says."""
         key = (origin, version.fetched_at)
         if key not in self._rules:
             file = self._source.robots_file(origin, version.fetched_at)
             genuine = file is not None and robots_version(file.body) == version.version
             self._rules[key] = (
-                robots.parse(file.body, max_bytes=self._terms.max_robots_bytes)
-                if file is not None and genuine
-                else None
+                read_robots(file.body, self._terms.politeness) if file is not None and genuine else None
             )
             if len(self._rules) > _MAX_RULES:
                 self._rules.popitem(last=False)
@@ -354,11 +375,6 @@ class Auditor:
             self._violations.append(
                 Violation(kind, _moment(start.started_at), start.group, start.url, detail)
             )
-
-
-def robots_version(body: bytes) -> int:
-    """Return the version of a robots.txt: the hash of its text that the fetch log goes by."""
-    return xxhash.xxh3_64_intdigest(body) >> 1
 
 
 def encode_audit(audit: Audit) -> bytes:

@@ -151,7 +151,7 @@ def _outputs(outputs: Sequence[tuple[str, int]]) -> Iterator[Text]:
 
 
 def _next_steps(snapshot: Snapshot, job: str, resume_command: str, place: str) -> Iterator[Text]:
-    name = shlex.quote(harmless(job)) + place
+    name = shlex.quote(harmless(job)) + harmless(place)
     steps = [(f"gossamer report {name}", "the whole receipt")]
     if snapshot.count("failed"):
         steps.append((f"gossamer urls {name} --state failed", "what failed"))

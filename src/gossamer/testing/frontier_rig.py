@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -18,15 +18,24 @@ from gossamer.testing.frontier_cases import FETCHED, batch, found, visit
 from gossamer.testing.scheduler_contract import Plan
 
 
+#: Makes an empty schedule: a new process has one, or a server that was wiped.
+MakeScheduler = Callable[[Plan], Awaitable[Scheduler]]
+
+
 class Rig:
     """The two halves of a frontier, and the sequences a crawl is made of."""
 
-    def __init__(self, ledger: Ledger, scheduler: Scheduler, plan: Plan) -> None:
+    def __init__(self, ledger: Ledger, scheduler: Scheduler, plan: Plan, make: MakeScheduler) -> None:
         self.ledger = ledger
         self.scheduler = scheduler
         self.plan = plan
+        self._make = make
         self.clock = plan.clock
         self._batches = itertools.count(1)
+
+    async def lose_the_schedule(self, plan: Plan) -> None:
+        """Go on with an empty schedule."""
+        self.scheduler = await self._make(plan)
 
     async def add(self, *names: str) -> list[Known]:
         """Add URLs to the ledger; the schedule does not hear of it."""
@@ -87,6 +96,11 @@ class Rig:
         return [(item["url"], item["attempt"]) for item in map(msgspec.json.decode, lines)]
 
 
+async def make_in_memory(plan: Plan) -> Scheduler:
+    """Make a scheduler in memory, as those that need a server are made."""
+    return memory_scheduler(plan)
+
+
 def memory_scheduler(plan: Plan) -> MemoryScheduler:
     """Make a scheduler in memory to plan."""
     return MemoryScheduler(
@@ -101,13 +115,16 @@ def memory_scheduler(plan: Plan) -> MemoryScheduler:
 
 @asynccontextmanager
 async def rig(
-    place: Path, plan: Plan | None = None, failpoint: Failpoint = no_failpoint
+    place: Path,
+    plan: Plan | None = None,
+    failpoint: Failpoint = no_failpoint,
+    make: MakeScheduler = make_in_memory,
 ) -> AsyncIterator[Rig]:
-    """Open a rig of SQLite and memory, and close it in the end."""
+    """Open a rig of SQLite and a scheduler, and close it in the end."""
     plan = plan or Plan()
     ledger = SqliteLedger(place / "ledger.sqlite", plan.clock, failpoint)
     try:
-        yield Rig(ledger, memory_scheduler(plan), plan)
+        yield Rig(ledger, await make(plan), plan, make)
     finally:
         await ledger.close()
 

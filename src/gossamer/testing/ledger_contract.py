@@ -15,7 +15,10 @@ import pytest
 
 from gossamer.contracts import Failpoint, Ledger, no_failpoint
 from gossamer.model.outcome import (
+    ROBOTS_ASSUMED,
+    ROBOTS_UNREACHABLE,
     Batch,
+    Content,
     Crashed,
     Cursor,
     Deferred,
@@ -26,8 +29,12 @@ from gossamer.model.outcome import (
     RobotsFile,
     Settled,
     State,
+    StoredCookie,
+    StoredRobots,
+    Visit,
 )
 from gossamer.model.request import Known, Request, Source
+from gossamer.policy.cookies import MAX_COOKIES
 from gossamer.testing.frontier_cases import (
     FETCHED,
     NOW,
@@ -52,6 +59,14 @@ class PowerCut(Exception):
 
 class LedgerMaker(ABC):
     """How the contract gets at a ledger of the backend under test."""
+
+    #: Whether it keeps nothing of a finished URL but that it was seen. Then `state_of` does not know it, and `deepen`
+    #: cannot tell what came nearer by way of it; all else is the same.
+    forgets_finished = False
+
+    def finished(self, state: State, reason: str) -> tuple[State, str] | None:
+        """Return what `state_of` must say of a URL that is finished so."""
+        return None if self.forgets_finished else (state, reason)
 
     @abstractmethod
     async def make(self, place: Path, failpoint: Failpoint = no_failpoint) -> Ledger:
@@ -93,9 +108,13 @@ async def contents(ledger: Ledger) -> tuple[object, ...]:
     """Read all a ledger answers to questions, so that two moments can be compared."""
     hosts, after = await ledger.hosts(0, 100)
     assert after == 0
-    live = [await ledger.take(host, 100, NOW) for host in sorted(hosts)]
+    # Numbers may have gaps, as after a rollback: only their order counts, and that is the order of the list.
+    live = [
+        [msgspec.structs.replace(item, seq=0) for item in await ledger.take(host, 100, NOW)]
+        for host in sorted(hosts)
+    ]
     infos = await ledger.host_info(["a.test", "b.test"])
-    robots = await ledger.robots("http://a.test")
+    robots = (await ledger.robots("http://a.test"), await ledger.cookies())
     return live, infos, robots, await ledger.log(0, 100), await ledger.cursors(), await ledger.is_drained()
 
 
@@ -154,7 +173,9 @@ class AddContract(LedgerMaker):
         added = await ledger.add([found("a.test/1", refusal="scope")])
         assert (added.new, added.live) == (1, [])
         assert await ledger.hosts(0, 10) == ([], 0)
-        assert await self.state_of(ledger, fingerprint_of("a.test/1")) == (State.REFUSED, "scope")
+        assert await self.state_of(ledger, fingerprint_of("a.test/1")) == self.finished(
+            State.REFUSED, "scope"
+        )
 
     @on_ledger
     async def test_fingerprints_use_all_64_bits(self, ledger: Ledger) -> None:
@@ -230,6 +251,9 @@ class AddContract(LedgerMaker):
         await ledger.commit(
             batch("2", visit(added.live[0], FETCHED, found("a.test/late", depth=1), links[1]))
         )
+        if self.forgets_finished:
+            assert await ledger.deepen(2) == 0
+            return
         assert await ledger.deepen(2) == 2
         taken = {item.request.url: item.request.depth for item in await ledger.take("a.test", 9, NOW)}
         assert taken == {url_of("a.test/link"): 2, url_of("a.test/far"): 1}
@@ -265,7 +289,7 @@ class CommitContract(LedgerMaker):
             False,
             ["b.test/2"],
         )
-        assert await self.state_of(ledger, one.request.fingerprint) == (State.FETCHED, "ok")
+        assert await self.state_of(ledger, one.request.fingerprint) == self.finished(State.FETCHED, "ok")
         assert await ledger.take("a.test", 9, NOW) == []
         assert [item.request.parent for item in await ledger.take("b.test", 9, NOW)] == [one.request.url]
         assert [entry.lines for entry in await ledger.log(0, 9)] == [record_of(one) + b"\n"]
@@ -488,6 +512,26 @@ class ReadContract(LedgerMaker):
         assert kept == [Cursor("a.jsonl", 2, 20, 3), Cursor("b.csv")]
 
     @on_ledger
+    async def test_cookies_are_kept_by_their_keys_in_the_order_they_were_set_whoever_brought_them(
+        self, ledger: Ledger
+    ) -> None:
+        one = await add_one(ledger, "a.test/1")
+        steps = [{"a": b"1", "b": b"2", "c": b"3"}, {"a": b"4", "c": b""}, {"d": b"5", "none": b""}]
+        for number, step in enumerate(steps):
+            cookies = tuple(StoredCookie(key, data) for key, data in step.items())
+            # From the second on they have lost: the URL is settled. But their cookies did arrive.
+            await ledger.commit(batch(str(number), msgspec.structs.replace(visit(one), cookies=cookies)))
+        assert await ledger.cookies() == [b"2", b"4", b"5"]
+
+    @on_ledger
+    async def test_as_many_cookies_are_kept_as_a_jar_holds_the_newest(self, ledger: Ledger) -> None:
+        one = await add_one(ledger, "a.test/1")
+        many = [b"%d" % number for number in range(MAX_COOKIES + 10)]
+        cookies = tuple(StoredCookie(data.decode(), data) for data in many)
+        await ledger.commit(batch("0", msgspec.structs.replace(visit(one), cookies=cookies)))
+        assert await ledger.cookies() == many[-MAX_COOKIES:]
+
+    @on_ledger
     async def test_the_newest_robots_file_of_an_origin_wins(self, ledger: Ledger) -> None:
         one = await add_one(ledger, "a.test/1")
         new = RobotsFile("http://a.test", NOW, 200, b"Disallow: /\xff", 7)
@@ -496,9 +540,30 @@ class ReadContract(LedgerMaker):
         for number, file in enumerate((new, old, none)):
             sent = msgspec.structs.replace(visit(one, Deferred()), robots=(file,))
             await ledger.commit(batch(str(number), sent))
-        assert await ledger.robots("http://a.test") == new
-        assert await ledger.robots("http://b.test") == none
-        assert await ledger.robots("http://c.test") is None
+        assert await ledger.robots("http://a.test") == StoredRobots(new)
+        assert await ledger.robots("http://b.test") == StoredRobots(none)
+        assert await ledger.robots("http://c.test") == StoredRobots()
+
+    @on_ledger
+    async def test_a_robots_txt_that_does_not_answer_is_noted_from_its_first_failure_to_its_next_answer(
+        self, ledger: Ledger
+    ) -> None:
+        one = await add_one(ledger, "a.test/1")
+
+        async def commit(at: float, status: int) -> StoredRobots:
+            file = RobotsFile("http://a.test", at, status, b"", 7)
+            sent = msgspec.structs.replace(visit(one, Deferred()), robots=(file,))
+            await ledger.commit(batch(str(at), sent))
+            return await ledger.robots("http://a.test")
+
+        assert await commit(NOW, ROBOTS_UNREACHABLE) == StoredRobots(None, NOW)
+        assert (await commit(NOW + 1, ROBOTS_UNREACHABLE)).unreachable_since == NOW
+        assumed = RobotsFile("http://a.test", NOW + 2, ROBOTS_ASSUMED, b"", 7)
+        assert await commit(NOW + 2, ROBOTS_ASSUMED) == StoredRobots(assumed, NOW)
+        answer = RobotsFile("http://a.test", NOW + 3, 404, b"", 7)
+        assert await commit(NOW + 3, 404) == StoredRobots(answer)
+        assert await commit(NOW + 4, ROBOTS_UNREACHABLE) == StoredRobots(answer, NOW + 4)
+        assert await ledger.robots("http://b.test") == StoredRobots()
 
     @on_ledger
     async def test_host_info_counts_page_records_and_remembers_the_group_clock(self, ledger: Ledger) -> None:
@@ -533,6 +598,118 @@ class ReadContract(LedgerMaker):
         assert await ledger.hold("page_limit") == 1
         assert await ledger.hold("page_limit") == 0
         assert await ledger.is_drained()
+
+
+class DuplicateContract(LedgerMaker):
+    """A content has one record: that of the page that was committed first with it."""
+
+    @on_ledger
+    async def test_a_later_page_with_the_same_content_is_a_duplicate_without_a_record_but_with_its_links(
+        self, ledger: Ledger
+    ) -> None:
+        one, two = (await ledger.add([found("a.test/1"), found("a.test/2")])).live
+        first = await ledger.commit(batch("1", saying(one, 7)))
+        second = await ledger.commit(batch("2", saying(two, 7, None, found("b.test/3"))))
+        assert not first.duplicates
+        assert second.duplicates == {two.request.fingerprint}
+        assert (second.lost, second.records, second.lines) == (frozenset(), 0, b"")
+        assert names_of(second.live) == ["b.test/3"]
+        assert [entry.lines for entry in await ledger.log(0, 9)] == [record_of(one) + b"\n"]
+        assert await self.state_of(ledger, one.request.fingerprint) == self.finished(State.FETCHED, "ok")
+        assert await self.state_of(ledger, two.request.fingerprint) == self.finished(
+            State.DUPLICATE, "duplicate"
+        )
+        assert [item.pages for item in await ledger.host_info(["a.test"])] == [1]
+        assert await self.fetch_count(ledger) == 2
+
+    @on_ledger
+    async def test_of_one_batch_the_page_whose_record_comes_first_has_the_content(
+        self, ledger: Ledger
+    ) -> None:
+        live = (await ledger.add([found(f"a.test/{number}") for number in range(9)])).live
+        whole = await ledger.commit(
+            batch("1", *[saying(item, 10 + number) for number, item in enumerate(live[:4])])
+        )
+        order = [msgspec.json.decode(line)["url"] for line in whole.lines.splitlines()]
+        assert len(order) == 4
+        done = await ledger.commit(batch("2", *[saying(item, 7) for item in reversed(live[4:])]))
+        assert (done.records, len(done.duplicates)) == (1, 4)
+        first = min(live[4:], key=lambda item: item.request.fingerprint)
+        assert order == sorted(order, key=lambda url: fingerprint_of(url.removeprefix("http://")))
+        assert done.lines == record_of(first) + b"\n"
+
+    @on_ledger
+    async def test_other_contents_and_pages_without_any_are_no_duplicates(self, ledger: Ledger) -> None:
+        live = (await ledger.add([found(f"a.test/{number}") for number in range(5)])).live
+        ends = (-(2**63), 2**63 - 1, 0)
+        done = await ledger.commit(batch("1", *map(saying, live[:3], ends), visit(live[3]), visit(live[4])))
+        assert (done.records, done.duplicates) == (5, frozenset())
+
+    def test_a_content_is_remembered_when_the_ledger_is_opened_again(self, tmp_path: Path) -> None:
+        async def main() -> None:
+            async with self.opened(tmp_path) as ledger:
+                one, two, three = (await ledger.add([found(f"a.test/{n}") for n in range(3)])).live
+                await ledger.commit(batch("1", saying(one, 7, 2**64 - 1)))
+            async with self.opened(tmp_path) as ledger:
+                done = await ledger.commit(batch("2", saying(two, 7), saying(three, 8, 2**64 - 2)))
+                assert done.duplicates == {two.request.fingerprint, three.request.fingerprint}
+
+        asyncio.run(main())
+
+    @on_ledger
+    async def test_a_page_whose_text_differs_in_three_bits_is_a_duplicate_and_in_four_is_not(
+        self, ledger: Ledger
+    ) -> None:
+        live = (await ledger.add([found(f"a.test/{number}") for number in range(6)])).live
+        text = 0xF0F0_0000_1234_8001
+        near = text ^ (1 | 1 << 20 | 1 << 40)
+        hashes = (text, near, text ^ (7 << 61), near ^ 1 << 63, text ^ 0xF, 0)
+        flags = []
+        for number, (item, simhash) in enumerate(zip(live, hashes, strict=True)):
+            done = await ledger.commit(batch(str(number), saying(item, number, simhash)))
+            flags.append(bool(done.duplicates))
+        assert flags == [False, True, True, False, False, False]
+
+    @on_ledger
+    async def test_a_visit_that_does_not_count_has_no_content(self, ledger: Ledger) -> None:
+        one, two, three = (await ledger.add([found(f"a.test/{number}") for number in range(3)])).live
+        await ledger.commit(batch("1", visit(one, Retry("timeout", NOW))))
+        stale = await ledger.commit(batch("2", saying(one, 7, 9)))
+        assert stale.lost == {one.request.fingerprint}
+        assert not stale.duplicates
+        silent = msgspec.structs.replace(saying(two, 7, 9), record=b"")
+        assert (await ledger.commit(batch("3", silent))).duplicates == frozenset()
+        done = await ledger.commit(batch("4", saying(three, 7, 9)))
+        assert (done.records, done.duplicates) == (1, frozenset())
+
+    def test_a_page_is_no_duplicate_of_itself_when_its_commit_failed(self, tmp_path: Path) -> None:
+        async def main() -> None:
+            cut = Cut()
+            async with self.opened(tmp_path, cut) as ledger:
+                one, two = (await ledger.add([found("a.test/1"), found("a.test/2")])).live
+                cut.at = "commit:written"
+                with pytest.raises(PowerCut):
+                    await ledger.commit(batch("1", saying(one, 7, 9)))
+                cut.at = ""
+                done = await ledger.commit(batch("2", saying(one, 7, 9), saying(two, 8)))
+                assert (done.records, done.duplicates) == (2, frozenset())
+
+        asyncio.run(main())
+
+    @on_ledger
+    async def test_the_same_batch_again_names_the_same_duplicates(self, ledger: Ledger) -> None:
+        one, two = (await ledger.add([found("a.test/1"), found("a.test/2")])).live
+        sent = batch("1", saying(one, 7), saying(two, 7))
+        first = await ledger.commit(sent)
+        again = await ledger.commit(sent)
+        assert again.repeated
+        assert len(first.duplicates) == 1
+        assert again.duplicates == first.duplicates
+
+
+def saying(item: Known, exact: int, near: int | None = None, *links: Found) -> Visit:
+    """Visit a page whose content has these hashes."""
+    return msgspec.structs.replace(visit(item, FETCHED, *links), content=Content(exact, near))
 
 
 class Cut:
@@ -587,6 +764,7 @@ class FailureContract(LedgerMaker):
             case "commit":
                 file = RobotsFile("http://a.test", NOW, 200, b"", 1)
                 sent = msgspec.structs.replace(visit(one, FETCHED, found("b.test/2")), robots=(file,))
+                sent = msgspec.structs.replace(sent, cookies=(StoredCookie("a", b"1"),))
                 group = GroupState("a.test", NOW, 1.0)
                 await ledger.commit(Batch("1", (sent,), (group,), (Cursor("out.jsonl", 1, 2, 3),), NOW))
             case "cursor":
@@ -595,5 +773,5 @@ class FailureContract(LedgerMaker):
                 await ledger.hold("page_limit")
 
 
-class LedgerContract(AddContract, CommitContract, ReadContract, FailureContract):
+class LedgerContract(AddContract, CommitContract, DuplicateContract, ReadContract, FailureContract):
     """The whole contract of a ledger."""
