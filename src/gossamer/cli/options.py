@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from gossamer.config.load import choices
 from gossamer.config.settings import Setting, every_setting
 
 _TITLES = {
@@ -19,7 +20,6 @@ _TITLES = {
     "engine": "Speed",
     "frontier": "Scheduling",
 }
-_CHOICES = {"scope": ["page", "prefix", "host", "domain", "any"]}
 
 
 class SettingOption(click.Option):
@@ -54,8 +54,8 @@ def _shown(value: object) -> str:
 
 
 def _metavar(setting: Setting) -> str:
-    if setting.field in _CHOICES:
-        return "|".join(_CHOICES[setting.field])
+    if names := choices(setting):
+        return "|".join(names)
     return {"int": "N", "float": "SECONDS" if "seconds" in setting.field else "NUMBER"}.get(
         setting.type, "TEXT"
     )
@@ -69,7 +69,7 @@ def _arguments(setting: Setting) -> dict[str, Any]:
         return {**base, "param_decls": [setting.word, f"{flag}/--no-{flag[2:]}"]}
     if "tuple" in setting.type:
         return {**base, "param_decls": [setting.word, *flags, flag], "multiple": True}
-    kind = click.Choice(_CHOICES[setting.field]) if setting.field in _CHOICES else str
+    kind = click.Choice(choices(setting)) if choices(setting) else str
     return {**base, "param_decls": [setting.word, *flags, flag], "type": kind}
 
 

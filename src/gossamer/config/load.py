@@ -80,11 +80,16 @@ def convert(setting: Setting, value: Any, source: str) -> Any:
     return fitted
 
 
+def choices(setting: Setting) -> tuple[str, ...]:
+    """Return the words a setting may have, where there are only so many."""
+    kind = _TYPES[setting.section][setting.field]
+    return typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else ()
+
+
 def _expected(setting: Setting) -> str:
     """Say in words what a value must be."""
     kind = setting.type.removesuffix(" | None")
-    names = typing.get_args(_TYPES[setting.section][setting.field])
-    if names and all(isinstance(name, str) for name in names):
+    if names := choices(setting):
         return f"one of {', '.join(names)}"
     words = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text"}
     return words.get(kind, "a list of texts")
