@@ -1,0 +1,1 @@
+"""One module per version. Never edit a released one."""

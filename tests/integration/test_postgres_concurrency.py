@@ -1,0 +1,245 @@
+"""Many workers commit to one job at once: nothing is lost, counted twice or waited for in a circle."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Iterator
+
+import msgspec
+import psycopg
+import pytest
+
+from gossamer.contracts import LogEntry
+from gossamer.frontier.postgres_ledger import PostgresLedger
+from gossamer.frontier.postgres_pool import PostgresLimits
+from gossamer.model.outcome import GroupState, Retry, State
+from gossamer.testing.frontier_cases import FETCHED, NOW, batch, fingerprint_of, found, visit
+from gossamer.testing.ledger_contract import saying
+from gossamer.testing.postgres_rig import ask, new_database, workers
+from gossamer.testing.postgres_server import programs
+
+pytestmark = pytest.mark.skipif(programs() is None, reason="PostgreSQL is not installed")
+
+WORKERS = 6
+
+
+@pytest.fixture
+def dsn() -> Iterator[str]:
+    with new_database() as address:
+        yield address
+
+
+def recount(dsn: str) -> Counter[tuple[State, str]]:
+    rows = ask(dsn, "SELECT state, reason, count(*) FROM urls GROUP BY state, reason")
+    return Counter({(State(state), reason): n for state, reason, n in rows})
+
+
+def test_committers_that_share_urls_never_deadlock_and_each_page_counts_once(dsn: str) -> None:
+    async def work(ledger: PostgresLedger, number: int, rounds: int) -> int:
+        """Visit pages that others visit too, with links to all of theirs, nearer each time."""
+        chance = random.Random(number)
+        recorded = 0
+        for turn in range(rounds):
+            taken = await ledger.take("a.test", 40, NOW)
+            chance.shuffle(taken)
+            links = [found(f"a.test/{chance.randrange(400)}", depth=rounds - turn) for _ in range(60)]
+            visits = [
+                visit(item, Retry("timeout", NOW) if chance.random() < 0.2 else FETCHED, *links)
+                for item in taken[:15]
+            ]
+            done = await ledger.commit(batch(f"{number}-{turn}", *visits))
+            recorded += done.records
+        return recorded
+
+    async def main() -> None:
+        async with workers(dsn, WORKERS) as ledgers:
+            await ledgers[0].add([found(f"a.test/{number}", depth=99) for number in range(100)])
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(work(each, n, 12)) for n, each in enumerate(ledgers)]
+            assert sum(ledger._pool.deadlocks for ledger in ledgers) == 0
+            entries = await ledgers[0].log(0, 999)
+            urls = [
+                msgspec.json.decode(line)["url"] for entry in entries for line in entry.lines.splitlines()
+            ]
+            assert len(urls) == len(set(urls)) == sum(task.result() for task in tasks) > 100
+            assert await ledgers[0].counts() == recount(dsn)
+            assert (await ledgers[0].counts())[State.FETCHED, "ok"] == len(urls)
+            (info,) = await ledgers[0].host_info(["a.test"])
+            assert info.pages == len(urls)
+
+    asyncio.run(main())
+
+
+def test_a_commit_does_not_wait_for_whoever_changes_a_page_it_only_links_to(dsn: str) -> None:
+    async def main() -> None:
+        impatient = PostgresLimits(statement_seconds=3.0, patience_seconds=0.0)
+        async with workers(dsn, limits=impatient) as (ledger,):
+            one, two = (await ledger.add([found("a.test/1"), found("a.test/2")])).live
+            with psycopg.connect(dsn, options="-c search_path=gossamer") as other:
+                # Were both to wait for the page the other one changes, neither would ever end.
+                other.execute(
+                    "UPDATE urls SET state = 2, reason = 'ok' WHERE fp = %s", (two.request.fingerprint,)
+                )
+                done = await ledger.commit(batch("1", visit(one, FETCHED, found("a.test/2", depth=1))))
+                other.rollback()
+            assert (done.records, done.added) == (1, 0)
+
+    asyncio.run(main())
+
+
+def test_the_same_urls_added_by_many_at_once_are_new_to_one_of_them(dsn: str) -> None:
+    async def main() -> None:
+        async with workers(dsn, WORKERS) as ledgers:
+            many = [found(f"h{number % 7}.test/{number}", depth=5) for number in range(500)]
+            nearer = [found(f"h{number % 7}.test/{number}", depth=2) for number in range(500)]
+            lists = [many, many[::-1], nearer, many, nearer[::-1], many]
+            added = await asyncio.gather(*[each.add(some) for each, some in zip(ledgers, lists, strict=True)])
+            assert sum(item.new for item in added) == 500
+            assert sum(len(item.live) for item in added) == 500
+            assert sum(ledger._pool.deadlocks for ledger in ledgers) == 0
+            assert await ledgers[0].counts() == {(State.QUEUED, ""): 500}
+            assert ask(dsn, "SELECT DISTINCT depth FROM urls") == [(2,)]
+
+    asyncio.run(main())
+
+
+def test_a_reader_of_the_log_never_finds_a_position_at_or_below_one_it_has_read(dsn: str) -> None:
+    async def main() -> None:
+        async with workers(dsn, WORKERS + 1) as (reader, *ledgers):
+            pages = (await reader.add([found(f"a.test/{number}") for number in range(240)])).live
+            done = asyncio.Event()
+            read: list[LogEntry] = []
+
+            async def follow() -> None:
+                while not done.is_set():
+                    read.extend(await reader.log(read[-1].position if read else 0, 3))
+
+            async def commit(ledger: PostgresLedger, number: int) -> None:
+                for turn in range(20):
+                    # Large and small ones, so that those that begin first often end last.
+                    first = number * 40 + turn * 2
+                    links = [found(f"b.test/{number}/{turn}/{link}") for link in range(200 * (number % 2))]
+                    visits = [visit(item, FETCHED, *links) for item in pages[first : first + 2]]
+                    await ledger.commit(batch(f"{number}-{turn}", *visits))
+
+            async with asyncio.TaskGroup() as group:
+                group.create_task(follow())
+                async with asyncio.TaskGroup() as committers:
+                    for number, ledger in enumerate(ledgers):
+                        committers.create_task(commit(ledger, number))
+                done.set()
+            read += await reader.log(read[-1].position if read else 0, 999)
+            assert [entry.position for entry in read] == list(range(1, 20 * WORKERS + 1))
+            assert read == await reader.log(0, 999)
+
+    asyncio.run(main())
+
+
+def test_a_batch_sent_by_two_at_once_is_applied_once_and_answered_alike(dsn: str) -> None:
+    async def main() -> None:
+        async with workers(dsn, 4) as ledgers:
+            pages = (await ledgers[0].add([found(f"a.test/{number}") for number in range(50)])).live
+            sent = batch("1", *[visit(page, FETCHED, found("b.test/1")) for page in pages])
+            answers = await asyncio.gather(*[ledger.commit(sent) for ledger in ledgers])
+            assert sorted(answer.repeated for answer in answers) == [False, True, True, True]
+            assert {(answer.position, answer.lost) for answer in answers} == {(1, frozenset())}
+            assert [entry.records for entry in await ledgers[0].log(0, 9)] == [50]
+
+    asyncio.run(main())
+
+
+def test_of_pages_with_nearly_one_content_committed_at_once_one_has_a_record(dsn: str) -> None:
+    async def main() -> None:
+        async with workers(dsn, WORKERS) as ledgers:
+            names = [f"a.test/{number}" for number in range(WORKERS)]
+            pages = (await ledgers[0].add([found(name) for name in names])).live
+            commits = [
+                ledger.commit(batch(name, saying(page, number, 0xF0F0 ^ 1 << number % 2)))
+                for number, (ledger, name, page) in enumerate(zip(ledgers, names, pages, strict=True))
+            ]
+            done = await asyncio.gather(*commits)
+            assert sum(each.records for each in done) == 1
+            assert sum(len(each.duplicates) for each in done) == WORKERS - 1
+
+    asyncio.run(main())
+
+
+def test_a_url_that_is_held_while_its_visit_is_committed_is_either_held_or_fetched(dsn: str) -> None:
+    async def main() -> None:
+        async with workers(dsn, 2) as (one, other):
+            pages = (await one.add([found(f"a.test/{number}") for number in range(300)])).live
+            commits = [one.commit(batch(str(n), *map(visit, pages[n * 30 : n * 30 + 30]))) for n in range(10)]
+            holding = asyncio.create_task(other.hold("page_limit"), name="hold")
+            done = await asyncio.gather(*commits)
+            held = await holding
+            assert held + sum(each.records for each in done) == 300
+            assert held == sum(len(each.lost) for each in done)
+            assert await one.counts() == recount(dsn)
+
+    asyncio.run(main())
+
+
+def test_a_group_has_one_clock_for_all_jobs_and_it_never_goes_back(dsn: str) -> None:
+    async def main() -> None:
+        async with workers(dsn) as (one,), workers(dsn, job="other") as (other,):
+            await one.commit(batch("1", groups=(GroupState("a.test", NOW, 2.0, NOW + 9, 1, 0.5),)))
+            await other.commit(batch("1", groups=(GroupState("a.test", NOW - 5, 1.0, NOW + 3, 0, 0.0),)))
+            for ledger in (one, other):
+                (info,) = await ledger.host_info(["a.test"])
+                assert info.state == GroupState("a.test", NOW, 2.0, NOW + 9, 1, 0.5)
+            await other.commit(batch("2", groups=(GroupState("a.test", NOW + 5, 1.0, 0.0, 0, 0.0),)))
+            (info,) = await one.host_info(["a.test"])
+            assert info.state == GroupState("a.test", NOW + 5, 1.0, NOW + 9, 0, 0.0)
+
+    asyncio.run(main())
+
+
+def test_numbers_are_folded_now_and_then_and_stay_right(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gossamer.frontier.postgres_ledger._COMMITS_A_FOLD", 5)
+
+    async def main() -> None:
+        async with workers(dsn, 2) as ledgers:
+            pages = (await ledgers[0].add([found(f"a.test/{number}") for number in range(40)])).live
+
+            async def commit(ledger: PostgresLedger, some: int) -> None:
+                for number in range(some, 40, 2):
+                    await ledger.commit(batch(str(number), visit(pages[number])))
+
+            await asyncio.gather(*[commit(ledger, n) for n, ledger in enumerate(ledgers)])
+            assert await ledgers[0].counts() == {(State.FETCHED, "ok"): 40}
+            assert (await ledgers[0].totals())["wire_bytes"] == 40_000
+            assert ask(dsn, "SELECT count(*) FROM counts")[0][0] < 20
+
+    asyncio.run(main())
+
+
+def test_a_host_that_is_not_active_is_not_given_out(dsn: str) -> None:
+    async def main() -> None:
+        async with workers(dsn) as (ledger,):
+            await ledger.add([found(f"h{number}.test/1") for number in range(4)])
+            await ledger.set_active("h1.test", active=False)
+            assert sorted((await ledger.hosts(0, 9))[0]) == ["h0.test", "h2.test", "h3.test"]
+            seen, after = await ledger.hosts(0, 2)
+            while after:
+                page, after = await ledger.hosts(after, 2)
+                seen += page
+            assert sorted(seen) == ["h0.test", "h2.test", "h3.test"]
+            await ledger.set_active("h1.test", active=True)
+            assert len((await ledger.hosts(0, 9))[0]) == 4
+
+    asyncio.run(main())
+
+
+def test_what_is_odd_about_a_visit_is_kept_with_its_url_and_worker(dsn: str) -> None:
+    async def main() -> None:
+        async with workers(dsn, 2) as (_, ledger):
+            (page,) = (await ledger.add([found("a.test/1")])).live
+            sent = msgspec.structs.replace(visit(page), notes=("robots.txt is cut",))
+            await ledger.commit(batch("1", sent))
+            rows = ask(dsn, "SELECT worker, level, url, note, at FROM notes")
+            assert rows == [("w1", "warning", "http://a.test/1", "robots.txt is cut", NOW)]
+            assert ask(dsn, "SELECT worker, fp FROM fetches") == [("w1", fingerprint_of("a.test/1"))]
+
+    asyncio.run(main())
