@@ -1,0 +1,1 @@
+"""What runs Gossamer in containers keeps its rules, and every rule can be broken."""
