@@ -57,6 +57,7 @@ python -m bench.run --quick         # one round over a small site; without --qui
 python -m bench.growth              # a ledger of a million URLs
 python -m bench.seeds               # a list of ten million URLs
 python -m bench.workers             # 1, 2, 4 and 8 worker processes
+python -m bench.shared              # two workers on Redis and PostgreSQL, beside scrapy-redis
 python -m bench.hostile             # good hosts beside hostile ones
 ```
 

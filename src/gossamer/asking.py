@@ -11,7 +11,6 @@ from pathlib import Path
 
 import msgspec
 
-from gossamer.assembly import identity_of, url_policy
 from gossamer.config.job_file import JobSpec, Mode
 from gossamer.config.nearest import suggestion
 from gossamer.config.settings import Settings
@@ -21,8 +20,10 @@ from gossamer.frontier.job_folder import JobFolder
 from gossamer.model.page import link_to
 from gossamer.model.record import FIELDS
 from gossamer.model.url import without_user
+from gossamer.parts import identity_of, url_policy
 from gossamer.policy.address import parse_networks
 from gossamer.policy.proxies import parse_proxy
+from gossamer.policy.shard import WHOLE, parse_shard
 from gossamer.sinks.spec import open_sink
 
 _MAX_NAME_BYTES = 200
@@ -46,6 +47,7 @@ def job_spec(
     for output in outputs:
         open_sink(output)  # touches nothing: what cannot be an output is refused before a job is made
     parse_networks(settings.fetch.allow_network)
+    parse_shard(settings.scope.shard)
     for proxy in settings.fetch.proxy:
         parse_proxy(proxy)
     spec = JobSpec(mode, seeds, input_path, absolute(outputs), with_credentials(settings, urls))
@@ -88,14 +90,19 @@ def job_folder(jobs_dir: Path, name: str) -> JobFolder:
 
 
 def default_job_name(spec: JobSpec) -> str:
-    """Return a name that is the same for the same command: the first host, and a hash of the job's identity."""
-    identity = msgspec.json.encode(spec.identity(), order="sorted")
-    digest = hashlib.sha256(identity).hexdigest()[:6]
+    """Return a name that is the same for the same command: the first host, and a hash of the job's identity.
+
+    The shards of one crawl have the same name but for its end, as in `-1of3`.
+    """
+    shard = parse_shard(spec.settings.scope.shard)
+    whole = {key: value for key, value in spec.identity().items() if key != "shard"}
+    digest = hashlib.sha256(msgspec.json.encode(whole, order="sorted")).hexdigest()[:6]
     policy = url_policy(spec.settings.scope)
     place = link_to(spec.seeds[0], None, policy).host if spec.seeds else Path(spec.input).stem or "stdin"
     plain = "".join(c if c.isalnum() or c in ".-" else "-" for c in place).strip(".-")
     plain = plain.encode()[:_MAX_PLACE_BYTES].decode(errors="ignore")
-    return f"{plain or 'job'}-{digest}"
+    part = "" if shard is WHOLE else f"-{shard.number}of{shard.count}"
+    return f"{plain or 'job'}-{digest}{part}"
 
 
 def _check_text(spec: JobSpec) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import uvloop
 
-from gossamer.assembly import build_scope, build_worker, identity_of, spec_of, steady_clock
+from gossamer.assembly import build_scope
 from gossamer.engine.crew import LocalCrew
 from gossamer.engine.processes import Link
 from gossamer.engine.report import Report
@@ -35,6 +35,7 @@ from gossamer.model.wire import (
     frame,
     wire_report,
 )
+from gossamer.parts import build_worker, identity_of, spec_of, steady_clock
 from gossamer.policy.cookies import CookieJar
 
 _PR_SET_PDEATHSIG = 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -14,7 +15,9 @@ from gossamer.model.outcome import (
     Found,
     GroupState,
     Pause,
+    Revival,
     RobotsFile,
+    State,
     StoredCookie,
     StoredRobots,
 )
@@ -137,6 +140,34 @@ class Ledger(Protocol):
 
     async def close(self) -> None:
         """Finish what is being written and let go of the ledger."""
+        ...
+
+
+class JobLedger(Ledger, Protocol):
+    """A ledger with what a job needs before and after its crawl: its numbers, its notes, and what may be tried again."""
+
+    async def revive(self, which: Revival) -> int:
+        """Queue URLs again that are held, refused or failed and match, as if they had never been tried."""
+        ...
+
+    async def roots(self, limit: int) -> list[str]:
+        """Return scope roots, those of the seeds and of their redirects, up to a number of them."""
+        ...
+
+    async def counts(self) -> Counter[tuple[State, str]]:
+        """Return the number of URLs by state and reason."""
+        ...
+
+    async def totals(self) -> dict[str, int]:
+        """Return the running totals: records, fetches, wire_bytes."""
+        ...
+
+    async def get_meta(self, key: str) -> str:
+        """Return a note about the job, or an empty string."""
+        ...
+
+    async def set_meta(self, key: str, value: str) -> None:
+        """Store a note about the job."""
         ...
 
 

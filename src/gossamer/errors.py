@@ -55,6 +55,10 @@ class BackendLost(BackendUnreachable):
     """A server stopped answering in the middle of a run. Nothing is lost: the same call may be made again."""
 
 
+class LeaseLost(GossamerError):
+    """A lease ran out before its request could begin: whoever has the URL now may be asking the host."""
+
+
 class JobBusy(UsageError):
     """Another process works on this job."""
 

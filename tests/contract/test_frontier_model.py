@@ -553,16 +553,14 @@ def _redis() -> Iterator[None]:
         yield
 
 
-def _settings(examples: int) -> settings:
-    return settings(TestFrontier.settings, max_examples=examples)
+class LongRedisFrontierMachine(RedisFrontierMachine):
+    """The same, for many more crawls."""
 
 
-@pytest.mark.skipif(not is_redis_installed(), reason="needs redis-server")
-class TestFrontierOnRedis(RedisFrontierMachine.TestCase):  # type: ignore[misc, name-defined]
-    settings = _settings(12)
+needs_redis = pytest.mark.skipif(not is_redis_installed(), reason="needs redis-server")
 
+TestFrontierOnRedis = needs_redis(RedisFrontierMachine.TestCase)
+TestFrontierOnRedis.settings = settings(TestFrontier.settings, max_examples=12)
 
-@pytest.mark.soak
-@pytest.mark.skipif(not is_redis_installed(), reason="needs redis-server")
-class TestFrontierOnRedisForLong(RedisFrontierMachine.TestCase):  # type: ignore[misc, name-defined]
-    settings = _settings(300)
+TestFrontierOnRedisForLong = pytest.mark.soak(needs_redis(LongRedisFrontierMachine.TestCase))
+TestFrontierOnRedisForLong.settings = settings(TestFrontier.settings, max_examples=300)

@@ -15,8 +15,8 @@ from gossamer.config.redis import RedisSettings
 from gossamer.contracts import Refill, Scheduler
 from gossamer.model.outcome import Committed, Crashed, Outcome, Pause, Retry
 from gossamer.model.request import Known, Lease
-from gossamer.testing.frontier_cases import FETCHED, NOW, batch, found, names_of, url_of, visit
 from gossamer.testing import frontier_rig
+from gossamer.testing.frontier_cases import FETCHED, NOW, batch, found, names_of, url_of, visit
 from gossamer.testing.frontier_rig import Rig, interleavings
 from gossamer.testing.ledger_contract import Cut, PowerCut
 from gossamer.testing.redis_rig import new_prefix, redis_scheduler
@@ -105,7 +105,9 @@ async def mix(order: Sequence[int], *sequences: list[Step]) -> None:
 
 
 @pytest.mark.parametrize("order", interleavings(3, 3))
-def test_a_slow_refill_cannot_revive_a_finished_url(rig: MakeRig, tmp_path: Path, order: tuple[int, ...]) -> None:
+def test_a_slow_refill_cannot_revive_a_finished_url(
+    rig: MakeRig, tmp_path: Path, order: tuple[int, ...]
+) -> None:
     async def main() -> None:
         async with rig(tmp_path, Plan(window_urls=4)) as r:
             lease = await leased_while_hungry(r)
@@ -119,7 +121,9 @@ def test_a_slow_refill_cannot_revive_a_finished_url(rig: MakeRig, tmp_path: Path
 
 @pytest.mark.parametrize("order", interleavings(3, 3))
 @pytest.mark.parametrize("offered", [True, False])
-def test_a_slow_refill_does_not_lose_a_retry(rig: MakeRig, tmp_path: Path, order: tuple[int, ...], offered: bool) -> None:
+def test_a_slow_refill_does_not_lose_a_retry(
+    rig: MakeRig, tmp_path: Path, order: tuple[int, ...], offered: bool
+) -> None:
     async def main() -> None:
         async with rig(tmp_path, Plan(window_urls=4)) as r:
             lease = await leased_while_hungry(r)
@@ -187,7 +191,9 @@ def activation(r: Rig, host: str) -> list[Step]:
 
 
 @pytest.mark.parametrize("order", interleavings(3, 3))
-def test_two_activations_of_one_host_make_one_window(rig: MakeRig, tmp_path: Path, order: tuple[int, ...]) -> None:
+def test_two_activations_of_one_host_make_one_window(
+    rig: MakeRig, tmp_path: Path, order: tuple[int, ...]
+) -> None:
     async def main() -> None:
         async with rig(tmp_path) as r:
             await r.add("a.test/1", "a.test/2")
@@ -198,7 +204,9 @@ def test_two_activations_of_one_host_make_one_window(rig: MakeRig, tmp_path: Pat
     asyncio.run(main())
 
 
-def test_a_url_added_to_an_active_host_whose_window_was_exhausted_is_fetched(rig: MakeRig, tmp_path: Path) -> None:
+def test_a_url_added_to_an_active_host_whose_window_was_exhausted_is_fetched(
+    rig: MakeRig, tmp_path: Path
+) -> None:
     async def main() -> None:
         async with rig(tmp_path) as r:
             await r.add("a.test/1")
@@ -262,7 +270,9 @@ def test_an_expired_lease_and_its_late_holder_yield_one_record(
     asyncio.run(main())
 
 
-def test_a_cache_that_learns_from_winners_never_hides_a_url_the_ledger_lacks(rig: MakeRig, tmp_path: Path) -> None:
+def test_a_cache_that_learns_from_winners_never_hides_a_url_the_ledger_lacks(
+    rig: MakeRig, tmp_path: Path
+) -> None:
     async def main() -> None:
         async with rig(tmp_path, Plan(delay=0)) as r:
             (one,) = await r.add("a.test/1")

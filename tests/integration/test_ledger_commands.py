@@ -25,76 +25,14 @@ from gossamer.cli.terminal import Table, escape, escape_json
 from gossamer.errors import GossamerError, InvalidUrl, JobBusy, LedgerFailed, UsageError
 from gossamer.frontier.sqlite_ledger import SqliteLedger
 from gossamer.frontier.sqlite_reader import SqliteReader
-from gossamer.model.outcome import (
-    Batch,
-    Cursor,
-    Fetch,
-    Found,
-    Outcome,
-    Retry,
-    RobotsFile,
-    Settled,
-    State,
-    Visit,
-)
-from gossamer.model.request import Known, Request, Source
-from gossamer.model.url import canonicalise, dedup_key, fingerprint, host_of
+from gossamer.testing.small_job import EVIL, HOME, found, write_small_job
 
-HOME = "https://a.example/"
 SITE = click.Group("gossamer", commands={str(command.name): command for command in COMMANDS})
-EVIL = "\x1b[2J\u202egnp.exe\x9b31m"
-
-
-def found(url: str, *, depth: int = 1, refusal: str = "", source: Source = Source.LINK) -> Found:
-    canonical = canonicalise(url)
-    request = Request(canonical, fingerprint(dedup_key(canonical)), host_of(canonical), depth, source=source)
-    return Found(request, refusal)
-
-
-def fetch(url: str, at: float, status: int = 200, problem: str = "", kind: str = "page") -> Fetch:
-    return Fetch(url, host_of(url), at, 1.0, 0.25, status, 1000, problem, kind=kind)
-
-
-def visit(
-    known: Known, outcome: Outcome, at: float, *links: Found, problem: str = "", record: bytes = b""
-) -> Visit:
-    url, status = known.request.url, getattr(outcome, "status", 0)
-    return Visit(known, outcome, record, tuple(links), (fetch(url, at, status, problem),))
 
 
 async def write_job(folder: Path, now: float) -> None:
-    """Commit a small crawl: one page of each kind, found from one seed."""
     ledger = SqliteLedger(folder / "ledger.sqlite", lambda: now)
-    seed = await ledger.add([found(HOME, depth=0, source=Source.SEED)], roots=["a.example"], progress="1")
-    links = [
-        found("https://a.example/page?b=2&a=1"),
-        found("https://a.example/broken"),
-        found("https://a.example/old"),
-        found("https://a.example/secret"),
-        found("https://a.example/deep", depth=9, refusal="depth"),
-        found("https://b.example/later"),
-        found("https://a.example/busy"),
-    ]
-    home = visit(
-        seed.live[0], Settled(State.FETCHED, "ok", status=200), now - 30, *links, record=b'{"url":"/"}'
-    )
-    robots = RobotsFile("https://a.example", now - 31, 200, b"User-agent: *\nDisallow: /secret\n", 1)
-    first = await ledger.commit(
-        Batch("1", (home, Visit(seed.live[0], home.outcome, robots=(robots,))), at=now - 20)
-    )
-    page, broken, old, secret, later, busy = first.live
-    target = found("https://a.example/new", source=Source.REDIRECT)
-    visits = (
-        visit(page, Settled(State.FETCHED, "http_404", status=404), now - 19, record=b'{"url":"/page"}'),
-        visit(broken, Settled(State.FAILED, "timeout", EVIL), now - 18, problem="timeout"),
-        visit(old, Settled(State.REDIRECTED, "redirect", target.request.url, 301), now - 17, target),
-        Visit(secret, Settled(State.REFUSED, "robots", "line 2: Disallow: /secret")),
-        Visit(later, Settled(State.HELD, "robots_unreachable", "robots.txt: no answer")),
-        visit(busy, Retry("http_503", now + 3600, "", 503), now - 16),
-    )
-    cursors = (Cursor("pages.jsonl", 1, 12, 1),)
-    await ledger.commit(Batch("2", visits, cursors=cursors, at=now - 10))
-    await ledger.close_seeding()
+    await write_small_job(ledger, now)
     await ledger.close()
 
 

@@ -130,3 +130,18 @@ def test_the_cache_stays_within_its_bound_and_never_claims_a_smaller_depth_than_
         assert len(seen.young) + len(seen.old) <= capacity + 2
     for known in (seen.young, seen.old):
         assert all(depth >= least[number] for number, depth in known.items())
+
+
+# -- shards ----------------------------------------------------------------------------------------------
+
+
+def test_a_redirect_to_another_shard_has_a_state_and_a_link_to_one_has_none() -> None:
+    finder = discoverer(shard="1/2", scope="any")
+    names = [f"https://h{number}.example/" for number in range(20)]
+    own = [item.request.url for item in finder.links(request(), [link(url) for url in names])]
+    other = next(url for url in names if url not in own)
+    for depth in (0, 3):
+        found, root = finder.redirect(request(depth=depth), link(other))
+        assert (found.refusal, found.detail, root) == ("shard", "it belongs to shard 2/2", "")
+        found, _ = finder.redirect(request(depth=depth), link(own[0]))
+        assert found.refusal == ""

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.assembly import spec_of
 from gossamer.config.hosts import HostSettings, read_hosts
 from gossamer.config.job_file import JobSpec, write_job_file
 from gossamer.config.load import load_settings
@@ -23,6 +22,7 @@ from gossamer.fetch.identity import build_identity, user_agent, with_credentials
 from gossamer.model.outcome import Found
 from gossamer.model.request import Request, Source
 from gossamer.model.url import canonicalise, without_user
+from gossamer.parts import spec_of
 from gossamer.policy.identity import Identity, with_cookies
 
 NAMED = "http://named.example"

@@ -241,7 +241,9 @@ def test_an_origin_nobody_has_asked_yet_is_unknown() -> None:
 def test_rules_allow_and_forbid_and_carry_their_version() -> None:
     clock = FakeClock()
     robots = cache(clock)
-    file = robots.learn(ORIGIN, response(200, b"User-agent: *\nDisallow: /no\nCrawl-delay: 3\n"), clock()).file
+    file = robots.learn(
+        ORIGIN, response(200, b"User-agent: *\nDisallow: /no\nCrawl-delay: 3\n"), clock()
+    ).file
     shut, open_ = robots.rule(ORIGIN, ORIGIN + "/no"), robots.rule(ORIGIN, ORIGIN + "/yes")
     assert isinstance(shut, Ruling)
     assert isinstance(open_, Ruling)

@@ -5,8 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossamer.config.settings import ScopeName, ScopeSettings
+from gossamer.errors import UsageError
 from gossamer.model.url import canonicalise, host_of
 from gossamer.policy.scope import Globs, Scope
+from gossamer.policy.shard import Shard, parse_shard
 
 SEED = "https://www.example.co.uk/shop/index.html"
 
@@ -140,3 +142,61 @@ def test_any_text_is_a_glob_and_answers(glob: str, path: str) -> None:
 def test_a_glob_full_of_stars_answers_at_once() -> None:
     """Each star is atomic in the translation; with backtracking this would outlive the universe."""
     assert not Globs(("*a" * 30 + "b",)).match("https://x.example/" + "a" * 4000)
+
+
+# -- shards ----------------------------------------------------------------------------------------------
+
+HOSTS = [f"h{number}.example" for number in range(300)]
+
+
+def shards(count: int, scope: ScopeName = "host") -> list[Scope]:
+    return [
+        Scope(ScopeSettings(scope=scope, shard=f"{number}/{count}"), HOSTS) for number in range(1, count + 1)
+    ]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_a_host_belongs_to_one_shard_and_shards_are_of_like_size(count: int) -> None:
+    owned = [[host for host in HOSTS if not scope.owner(host)] for scope in shards(count)]
+    assert sorted(host for part in owned for host in part) == sorted(HOSTS)
+    assert min(map(len, owned)) > 0.6 * len(HOSTS) / count
+
+
+def test_the_shard_of_a_host_never_changes() -> None:
+    """Jobs on other machines, with other versions, must agree; so the hash is part of what was released."""
+    names = ["weaver.example", "docs.python.org", "127.0.0.1", "xn--bcher-kva.example"]
+    assert [str(Shard(1, 1000).of(name)) for name in names] == [
+        "936/1000",
+        "299/1000",
+        "965/1000",
+        "983/1000",
+    ]
+
+
+def test_a_host_goes_where_it_goes_with_www_in_front() -> None:
+    assert all(Shard(1, 50).of(host) == Shard(1, 50).of(f"www.{host}") for host in HOSTS)
+
+
+def test_with_scope_domain_all_hosts_of_a_domain_belong_to_one_shard() -> None:
+    for by_domain in shards(5, "domain"):
+        assert len({by_domain.owner(f"{host}.weaver.example") for host in "abcdefghij"}) == 1
+    for by_host in shards(5):
+        assert len({by_host.owner(f"{host}.weaver.example") for host in "abcdefghij"}) > 1
+
+
+def test_another_shard_is_a_reason_of_its_own_and_is_named() -> None:
+    first, second = shards(2)
+    host = next(host for host in HOSTS if not first.owner(host))
+    assert refusal(first, f"https://{host}/") == ""
+    assert refusal(second, f"https://{host}/") == "shard"
+    assert second.owner(host) == "1/2"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["0/3", "4/3", "1", "1/", "/3", "1/0", "-1/3", "1.5/3", "a/b", "01/3", "1/3/3", " 1/3", "\u0661/3"],
+)
+def test_what_is_no_shard_is_refused_in_one_line_with_its_form(text: str) -> None:
+    with pytest.raises(UsageError, match="write I/N, from 1/3 to 3/3 for three jobs") as raised:
+        parse_shard(text)
+    assert "\n" not in str(raised.value)

@@ -40,9 +40,14 @@ class Sink:
 
 
 def seeds(
-    *urls: str, path: Path | str = "", batch: int = 3, scope: ScopeName = "host", exclude: str = ""
+    *urls: str,
+    path: Path | str = "",
+    batch: int = 3,
+    scope: ScopeName = "host",
+    exclude: str = "",
+    shard: str = "",
 ) -> Seeds:
-    settings = ScopeSettings(scope=scope, exclude=(exclude,) if exclude else ())
+    settings = ScopeSettings(scope=scope, exclude=(exclude,) if exclude else (), shard=shard)
     return Seeds(urls, str(path), UrlPolicy(), Scope(settings), batch)
 
 
@@ -166,3 +171,15 @@ def test_standard_input_is_read_from_its_start_and_remembers_no_place(
     add_all(seeds(path="-"), sink)
     assert sink.urls == numbered(5)
     assert {progress for _, _, progress in sink.batches} == {""}
+
+
+def test_every_seed_is_added_by_one_shard_and_progress_counts_those_of_others(tmp_path: Path) -> None:
+    path = tmp_path / "seeds.txt"
+    path.write_text("\n".join(numbered(20)) + "\n")
+    sinks = [Sink() for _ in range(3)]
+    for number, sink in enumerate(sinks, 1):
+        add_all(seeds(path=path, shard=f"{number}/3"), sink)
+    assert sorted(url for sink in sinks for url in sink.urls) == sorted(numbered(20))
+    assert all(sink.urls for sink in sinks)
+    assert {sink.progress for sink in sinks} == {f"offset:{path.stat().st_size}"}
+    assert sinks[0].batches[0][1] == {url.split("/")[2] for url in sinks[0].batches[0][0]}

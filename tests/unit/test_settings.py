@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.assembly import spec_of
 from gossamer.config.job_file import JobSpec, read_job_file, write_job_file
 from gossamer.config.load import load_settings, parse_size
 from gossamer.config.settings import Settings, every_setting
 from gossamer.errors import UsageError
+from gossamer.parts import spec_of
 
 WORDS = [setting.word for setting in every_setting()]
 

@@ -10,16 +10,19 @@ from typing import Any
 import click
 
 from gossamer.asking import absolute, check_fields
-from gossamer.assembly import spec_of
+from gossamer.cli.backends import postgres_option, redis_option
+from gossamer.cli.control_commands import steer_shared
 from gossamer.cli.crawling import command_line, folder_of, options_from, run_job, spec_from
 from gossamer.cli.job_lookup import find_job
-from gossamer.cli.options import GroupedCommand, setting_options
+from gossamer.cli.options import GroupedCommand, given, setting_options
 from gossamer.config.job_file import JobSpec, Mode
+from gossamer.errors import UsageError
+from gossamer.parts import spec_of
 
-_SECTIONS = ("scope", "traps", "limits", "politeness", "fetch", "record", "engine", "frontier")
+SECTIONS = ("scope", "traps", "limits", "politeness", "fetch", "record", "engine", "frontier")
 
 
-_SEED_OPTIONS = [
+SEED_OPTIONS = [
     click.option(
         "-i", "--input", "input_path", default="", metavar="FILE", help="read URLs from a file, one a line"
     ),
@@ -75,24 +78,28 @@ def options(*decorators: Decorator) -> Decorator:
 def _start(mode: Mode, urls: tuple[str, ...], values: dict[str, Any]) -> None:
     settings, run = options_from(values)
     spec = spec_from(mode, urls, values["input_path"], values["outputs"], settings)
+    if values["redis_url"] or values["postgres_url"]:
+        from gossamer.cli.shared_crawl import run_shared  # noqa: PLC0415 - only those who share a job pay for it
+
+        click.get_current_context().exit(run_shared(values, spec, run))
     folder = folder_of(spec, run)
     code = run_job(spec, folder, run, command_line(folder))
     click.get_current_context().exit(code)
 
 
-@setting_options(*_SECTIONS)
+@setting_options(*SECTIONS)
 @click.command(cls=GroupedCommand, short_help="crawl from seeds and follow links")
 @click.argument("urls", nargs=-1, metavar="[URL]…")
-@options(*_SEED_OPTIONS, *_RUN_OPTIONS)
+@options(*SEED_OPTIONS, *_RUN_OPTIONS, redis_option, postgres_option)
 def crawl(urls: tuple[str, ...], **values: Any) -> None:
     """Crawl from one or more URLs and follow their links. The same command again resumes."""
     _start("crawl", urls, values)
 
 
-@setting_options(*_SECTIONS)
+@setting_options(*SECTIONS)
 @click.command(cls=GroupedCommand, short_help="fetch just these URLs, follow nothing")
 @click.argument("urls", nargs=-1, metavar="[URL]…")
-@options(*_SEED_OPTIONS, *_RUN_OPTIONS)
+@options(*SEED_OPTIONS, *_RUN_OPTIONS, redis_option, postgres_option)
 def scrape(urls: tuple[str, ...], **values: Any) -> None:
     """Fetch just these URLs and follow no links. Redirects are followed; each input gets its own record."""
     _start("scrape", urls, values)
@@ -101,9 +108,19 @@ def scrape(urls: tuple[str, ...], **values: Any) -> None:
 @setting_options("limits", "politeness", "fetch", "record", "engine", "frontier")
 @click.command(cls=GroupedCommand, short_help="go on with a job as it was started")
 @click.argument("job")
-@options(*_RUN_OPTIONS)
+@options(*_RUN_OPTIONS, redis_option, postgres_option)
 def resume(job: str, **values: Any) -> None:
-    """Go on with a job by its name, with the settings it has; flags given here change them."""
+    """Go on with a job by its name, with the settings it has; flags given here change them.
+
+    A shared job (--postgres) that was paused or stopped is given back to its workers, as it is.
+    """
+    if values["postgres_url"]:
+        if values["outputs"] or given(values):
+            raise UsageError(
+                "a shared job goes on as it was submitted: resume it without settings and outputs"
+            )
+        steer_shared(job, "resume", values["postgres_url"], values["redis_url"])
+        return
     folder = find_job(values["jobs_dir"], job).folder
     stored = spec_of(folder.job_file)
     settings, run = options_from({**values, "job": job, "fresh": False}, stored.settings_words())

@@ -7,14 +7,16 @@ import os
 import re
 import shlex
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import uvloop
 
 from gossamer.asking import default_job_name, job_folder, job_spec
-from gossamer.assembly import Job, open_job, steady_clock
+from gossamer.assembly import Job, open_job
 from gossamer.cli.terminal import say, say_rendered
 from gossamer.config.job_file import JobSpec, Mode
 from gossamer.config.load import load_settings
@@ -28,11 +30,14 @@ from gossamer.model.event import Snapshot
 from gossamer.model.outcome import State
 from gossamer.observe.progress import make_progress
 from gossamer.observe.summary import render_summary
+from gossamer.parts import steady_clock
 from gossamer.policy.threshold import Threshold, parse_threshold
 
 ProgressKind = Literal["auto", "plain", "json", "none"]
 #: A user name in a URL, of a page or a proxy.
 _USER = re.compile(r"//[^/?#]*@")
+#: Tells, of a state and a reason, what one URL was told, and which command lists them all.
+Example = Callable[[str, str], tuple[str, str]]
 #: How many URLs there are, by the label of the state, then by reason.
 States = dict[str, dict[str, int]]
 
@@ -115,7 +120,7 @@ async def _run(spec: JobSpec, folder: JobFolder, options: RunOptions, resume_com
             _summarise(job, snapshot, ending, resume_command)
         if ending is Ending.INTERRUPTED:
             return run.signal_code or 130
-        _check_outcome(job, snapshot.states, options, done=ending is Ending.DONE)
+        _check_job(job, snapshot.states, options, done=ending is Ending.DONE)
         return 0
 
 
@@ -127,8 +132,17 @@ async def _already_finished(job: Job, options: RunOptions) -> int:
             f"gossamer: job {job.folder.name} is finished: {job.standing.pages:,} pages, nothing left to fetch"
             f" (outputs are complete; --fresh starts over)"
         )
-    _check_outcome(job, by_label(await job.ledger.counts()), options, done=True)
+    _check_job(job, by_label(await job.ledger.counts()), options, done=True)
     return 0
+
+
+def _check_job(job: Job, states: States, options: RunOptions, *, done: bool) -> None:
+    shard = job.spec.settings.scope.shard
+    if shard and not states:
+        # Others have them all: that is how a few hosts are divided, and no failure.
+        say(f"gossamer: none of the given URLs belongs to shard {shard}")
+        return
+    check_outcome(states, options, partial(_example, job), done=done)
 
 
 def _say_bad_lines(job: Job) -> None:
@@ -162,16 +176,16 @@ def _summarise(job: Job, snapshot: Snapshot, ending: Ending, resume_command: str
     say_rendered(text)
 
 
-def _check_outcome(job: Job, states: States, options: RunOptions, *, done: bool) -> None:
+def check_outcome(states: States, options: RunOptions, example: Example, *, done: bool) -> None:
     """Raise `ThresholdCrossed` or `NothingFetched` where the states of all URLs call for it."""
     for threshold in options.fail_on:
         if threshold.crossed(states):
             raise ThresholdCrossed(f"--fail-on {threshold.text}: the threshold is crossed")
     if done and not states.get("fetched"):
-        raise NothingFetched(f"nothing could be fetched{_most_common(states, job)}")
+        raise NothingFetched(f"nothing could be fetched{_most_common(states, example)}")
 
 
-def _most_common(states: States, job: Job) -> str:
+def _most_common(states: States, example: Example) -> str:
     if not states:
         return ": the input holds no URL"
     settled = [
@@ -180,17 +194,30 @@ def _most_common(states: States, job: Job) -> str:
     if not settled:
         return ""
     n, label, reason = max(settled)
-    with SqliteReader(job.folder.ledger) as reader:
-        example = next(reader.urls(state=State[label.upper()], reason=reason, limit=1), None)
-    why = f": {example.detail}" if example is not None and example.detail else ""
-    command = f"gossamer urls {shlex.quote(job.folder.name)} --state {label}{_place_flag(job.folder)}"
+    why, command = example(label, reason)
     return f": {n:,} {label} ({reason}{why}); `{command}` lists them"
 
 
+def _example(job: Job, label: str, reason: str) -> tuple[str, str]:
+    """Return the detail of a URL that came to this end, and the command that lists all of them."""
+    with SqliteReader(job.folder.ledger) as reader:
+        example = next(reader.urls(state=State[label.upper()], reason=reason, limit=1), None)
+    why = f": {example.detail}" if example is not None and example.detail else ""
+    return (
+        why,
+        f"gossamer urls {shlex.quote(job.folder.name)} --state {label}{_place_flag(job.folder)}",
+    )
+
+
 def command_line(folder: JobFolder) -> str:
-    """Return what the user could type to go on: the same command, or `resume` where that might show a password."""
+    """Return what the user could type to go on with a job in a folder."""
+    return command_line_of(f"gossamer resume {shlex.quote(folder.name)}{_place_flag(folder)}")
+
+
+def command_line_of(resume: str) -> str:
+    """Return the same command, or `resume` where that might show a password."""
     if any(word.startswith(("-H", "--header")) or _USER.search(word) for word in sys.argv[1:]):
-        return f"gossamer resume {shlex.quote(folder.name)}{_place_flag(folder)}"
+        return resume
     return shlex.join(["gossamer", *sys.argv[1:]])
 
 

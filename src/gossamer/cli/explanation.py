@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from gossamer.cli.job_lookup import JobSettings
 from gossamer.cli.terminal import escape
-from gossamer.frontier.sqlite_answers import Explanation, FetchRow, Forgotten, UrlRow
+from gossamer.frontier.answers import Explanation, FetchRow, Forgotten, UrlRow
 from gossamer.model.outcome import State
 from gossamer.model.url import host_of
 from gossamer.observe.report import instant_text, reason_text
@@ -62,9 +62,12 @@ def forgotten_lines(url: str, left: Forgotten) -> Iterator[str]:
 
 def why_unknown(canonical: str, settings: JobSettings, roots: list[str]) -> str:
     """Return the likeliest reason why a job has never heard of a URL."""
+    scope, host = Scope(settings.scope, roots), host_of(canonical)
+    if owner := scope.owner(host):
+        return f"its host belongs to shard {owner}, and this job is shard {settings.scope.shard}"
     if not settings.follows_links:
         return "the job fetches just its inputs, and this is none of them"
-    match Scope(settings.scope, roots).refusal(canonical, host_of(canonical)):
+    match scope.refusal(canonical, host):
         case "scope":
             return f"it is outside the job's scope ({settings.scope.scope}), and such links are not recorded"
         case "excluded":

@@ -13,7 +13,6 @@ import msgspec
 import uvloop
 
 from gossamer.asking import with_scheme
-from gossamer.assembly import build_fetcher, build_worker, steady_clock, url_policy
 from gossamer.cli.options import GroupedCommand, given, setting_options
 from gossamer.cli.terminal import escape, write_page
 from gossamer.config.load import load_settings
@@ -28,6 +27,7 @@ from gossamer.model.outcome import REASONS, Deferred, Hop, Retry, Settled, State
 from gossamer.model.page import link_to
 from gossamer.model.request import Known, Lease, Request, Source
 from gossamer.model.response import FetchFailure, Response
+from gossamer.parts import build_fetcher, build_worker, steady_clock, url_policy
 from gossamer.policy.cookies import CookieJar
 from gossamer.policy.scope import Scope
 

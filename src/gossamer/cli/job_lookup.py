@@ -1,33 +1,211 @@
-"""Finding a job by name or path, what its frozen settings say about URLs, and who works on it."""
+"""Finding a job in a folder by name or path, what its frozen settings say about URLs, and who works on it."""
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
+import shlex
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import cast, get_args
+from typing import Protocol, cast, get_args
 
 from gossamer.cli.terminal import escape
-from gossamer.config.job_file import read_job_file
+from gossamer.config.job_file import JobSpec, read_job_file
 from gossamer.config.settings import ScopeName, ScopeSettings
 from gossamer.errors import UsageError
+from gossamer.frontier.answers import AuditReader, JobReader
 from gossamer.frontier.job_folder import JobFolder
+from gossamer.frontier.sqlite_audit import SqliteAuditReader
+from gossamer.frontier.sqlite_ledger import SqliteLedger
 from gossamer.frontier.sqlite_reader import SqliteReader
+from gossamer.model.outcome import Revival
 from gossamer.model.url import UrlPolicy
+from gossamer.parts import spec_of
+
+
+class Job(Protocol):
+    """A job that a command was asked about, wherever it is kept."""
+
+    @property
+    def word(self) -> str:
+        """How the user named it, for commands we suggest."""
+        ...
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other jobs are in the same ledger."""
+        ...
+
+    def reader(self) -> JobReader:
+        """Open the ledger for questions. Raises `LedgerFailed`."""
+        ...
+
+    def audit_reader(self) -> AuditReader:
+        """Open the ledger for an audit. Raises `LedgerFailed`."""
+        ...
+
+    def words(self) -> Mapping[str, object]:
+        """Return its frozen settings as they are written down, by the words of the command line."""
+        ...
+
+    def spec(self) -> JobSpec:
+        """Return the job as it was asked for. Raises `UsageError`."""
+        ...
+
+    def standing(self, reader: JobReader) -> str:
+        """Say in a word where it stands."""
+        ...
+
+    def workers(self) -> str:
+        """Say who works on it."""
+        ...
+
+    def seeding(self, reader: JobReader) -> str:
+        """Say how far seeding has come, and what to do where it was cut off."""
+        ...
+
+    def facts(self) -> tuple[str, ...]:
+        """Return what a list of jobs shows of it besides its numbers: for `Place.columns`."""
+        ...
+
+    def revive(self, which: Revival) -> int:
+        """Queue URLs again; returns how many. Raises `JobBusy` where that must not be now."""
+        ...
+
+    def continuation(self) -> str:
+        """Say how URLs that were queued again come to be fetched."""
+        ...
+
+
+class Place(Protocol):
+    """Where jobs are kept: a folder, or a database."""
+
+    @property
+    def name(self) -> str:
+        """What people call it; it may hold anything."""
+        ...
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What `Job.facts` are called."""
+        ...
+
+    def jobs(self) -> Sequence[Job]:
+        """Return every job, by name."""
+        ...
+
+    def find(self, word: str) -> Job:
+        """Return the job of that name. Raises `UsageError` naming the nearest."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class NamedJob:
-    """A job that exists on disk. `word` is how the user named it, for commands we suggest."""
+    """Implements `Job` for one that exists on disk."""
 
     folder: JobFolder
     word: str
+    is_shared: bool = False
 
     def reader(self) -> SqliteReader:
         """Open the ledger for questions. Raises `LedgerFailed`."""
         return SqliteReader(self.folder.ledger)
+
+    def audit_reader(self) -> SqliteAuditReader:
+        """Open the ledger for an audit. Raises `LedgerFailed`."""
+        return SqliteAuditReader(self.folder.ledger)
+
+    def words(self) -> Mapping[str, object]:
+        """Return what `job.toml` says; nothing where there is none."""
+        path = self.folder.job_file
+        return read_job_file(path) if path.exists() else {}
+
+    def spec(self) -> JobSpec:
+        """Return the job that `job.toml` describes."""
+        return spec_of(self.folder.job_file)
+
+    def standing(self, reader: JobReader) -> str:
+        """Say in a word where it stands."""
+        paused = bool(reader.meta().get("paused"))
+        if job_is_locked(self.folder.path) is not None:
+            return "paused" if paused else "running"
+        if reader.is_drained():
+            return "done"
+        return "paused" if paused else "resumable"
+
+    def workers(self) -> str:
+        """Name the process that holds the lock."""
+        holder = job_is_locked(self.folder.path)
+        return "no process works on it" if holder is None else f"process {holder or 'unknown'} works on it"
+
+    def seeding(self, reader: JobReader) -> str:
+        """Say how far seeding has come; a resume goes on with it."""
+        return seeding_text(reader.meta())
+
+    def facts(self) -> tuple[str, ...]:
+        """Return nothing."""
+        return ()
+
+    def revive(self, which: Revival) -> int:
+        """Queue URLs again, under the lock of the job."""
+        with self.folder.locked():
+            return asyncio.run(self._revive(which))
+
+    async def _revive(self, which: Revival) -> int:
+        ledger = SqliteLedger(self.folder.ledger, time.time)
+        try:
+            return await ledger.revive(which)
+        finally:
+            await ledger.close()
+
+    def continuation(self) -> str:
+        """Name the commands that go on."""
+        name = shlex.quote(self.word)
+        return f"`gossamer resume {name}`, or the same `gossamer crawl --job {name} …`, continues."
+
+
+@dataclass(frozen=True, slots=True)
+class FolderPlace:
+    """Implements `Place` for a folder of jobs."""
+
+    jobs_dir: Path
+    columns: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The path of the folder."""
+        return str(self.jobs_dir)
+
+    def jobs(self) -> Sequence[Job]:
+        """Return every job, by name."""
+        return list_jobs(self.jobs_dir)
+
+    def find(self, word: str) -> Job:
+        """Return the job of that name, or else in the folder of that path."""
+        return find_job(self.jobs_dir, word)
+
+
+def seeding_text(meta: Mapping[str, str]) -> str:
+    """Say how far seeding has come, as text that is safe to show."""
+    progress = meta.get("seeding", "")
+    return "all added" if progress == "closed" else f"not all added yet {escape(progress)}".rstrip()
+
+
+def no_job(word: str, place: str, names: Iterable[str], elsewhere: str) -> UsageError:
+    """Return the error for a name that no job has: it names the nearest, or else where to look."""
+    known = list(names)
+    near = get_close_matches(word, known, 1, cutoff=0.5)
+    if near:
+        advice = f"did you mean {escape(near[0])}?"
+    elif known:
+        advice = "`gossamer jobs` lists those there are"
+    else:
+        advice = f"there are none; {elsewhere}"
+    return UsageError(f"no job {escape(word)!r} in {escape(place)}: {advice}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +236,7 @@ def find_job(jobs_dir: Path, word: str) -> NamedJob:
         if word and _is_job(path):
             return NamedJob(JobFolder(path), word)
     names = [job.word for job in list_jobs(jobs_dir)]
-    near = get_close_matches(word, names, 1, cutoff=0.5)
-    if near:
-        advice = f"did you mean {escape(near[0])}?"
-    elif names:
-        advice = "`gossamer jobs` lists those there are"
-    else:
-        advice = "there are none; --jobs-dir names another folder"
-    raise UsageError(f"no job {escape(word)!r} in {escape(str(jobs_dir))}: {advice}")
+    raise no_job(word, str(jobs_dir), names, "--jobs-dir names another folder")
 
 
 def _is_job(path: Path) -> bool:
@@ -74,14 +245,14 @@ def _is_job(path: Path) -> bool:
     return any(os.path.exists(file) for file in (folder.ledger, folder.job_file))  # noqa: PTH110
 
 
-def read_settings(job: NamedJob) -> JobSettings:
-    """Read what `job.toml` says about URLs. A missing file or key means the default; other keys are ignored."""
-    path = job.folder.job_file
-    values = read_job_file(path) if path.exists() else {}
+def read_settings(job: Job) -> JobSettings:
+    """Return what a job's settings say about URLs. A missing key means the default; other keys are ignored."""
+    values = job.words()
     scope = ScopeSettings(
-        scope=_scope_name(values.get("scope")),
+        scope="page" if values.get("mode") == "scrape" else _scope_name(values.get("scope")),
         include=_texts(values.get("include")),
         exclude=_texts(values.get("exclude")),
+        shard=str(values.get("shard", "")),
     )
     urls = UrlPolicy(
         sort_query=values.get("sort_query", scope.sort_query) is True,

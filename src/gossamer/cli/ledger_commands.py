@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-import shlex
 import time
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
+from gossamer.cli.backends import place_options
 from gossamer.cli.explanation import explain_lines, forgotten_lines, why_unknown
-from gossamer.cli.job_lookup import NamedJob, find_job, job_is_locked, list_jobs, read_settings
+from gossamer.cli.job_lookup import Job, Place, read_settings
 from gossamer.cli.receipt import show_report
 from gossamer.cli.terminal import Table, escape, escape_json, say, write_lines
 from gossamer.errors import LedgerFailed, UsageError
-from gossamer.frontier.sqlite_answers import UrlRow
-from gossamer.frontier.sqlite_ledger import SqliteLedger
-from gossamer.frontier.sqlite_reader import SqliteReader
-from gossamer.model.outcome import REASONS, State
+from gossamer.frontier.answers import JobReader, UrlRow
+from gossamer.model.outcome import REASONS, Revival, State
 from gossamer.model.url import canonicalise, host_of
 from gossamer.observe.report import build_report, encode_report, instant_text, reason_text
 from gossamer.observe.wording import bytes_text, counted
@@ -30,22 +26,13 @@ from gossamer.observe.wording import bytes_text, counted
 _PACE_SECONDS = 60.0
 _MAX_ROOTS = 100_000
 #: Decided when a URL is found, by the job's settings: fetching it again would not decide it anew.
-_SETTLED_BY_SETTINGS = ("scope", "excluded", "depth")
+_SETTLED_BY_SETTINGS = ("scope", "shard", "excluded", "depth")
 _RETRYABLE = (State.HELD, State.REFUSED, State.FAILED)
 #: What a job that forgets finished URLs still lists completely.
 _KEPT_STATES = tuple(state.label for state in (State.QUEUED, State.HELD, State.FAILED))
 _HTTP_REASON = re.compile(r"http_\d{3}\Z")
 
 _job = click.argument("job")
-_jobs_dir = click.option(
-    "--jobs-dir",
-    type=click.Path(path_type=Path),
-    default=Path("gossamer-jobs"),
-    envvar="GOSSAMER_JOBS_DIR",
-    show_default=True,
-    metavar="DIR",
-    help="folder of the jobs",
-)
 _reason = click.option(
     "--reason", metavar="REASON", help="only URLs with this reason, such as robots or http_404"
 )
@@ -62,18 +49,18 @@ def _state_option(states: tuple[State, ...]) -> Callable[[Any], Any]:
 
 
 @click.command(short_help="list the jobs and where each stands")
-@_jobs_dir
-def jobs(jobs_dir: Path) -> None:
+@place_options
+def jobs(place: Place) -> None:
     """List all jobs and where each stands."""
-    found = list_jobs(jobs_dir)
+    found = place.jobs()
     if not found:
-        say(f"no jobs in {jobs_dir}")
+        say(f"no jobs in {place.name}")
         return
-    columns = ("name", "state", "pages", "queued", "failed", "last activity")
+    columns = ("name", "state", "pages", "queued", "failed", "last activity", *place.columns)
     Table(columns, [_job_row(job) for job in found], frozenset({"pages", "queued", "failed"})).show()
 
 
-def _job_row(job: NamedJob) -> tuple[str, ...]:
+def _job_row(job: Job) -> tuple[str, ...]:
     try:
         with job.reader() as reader, reader.snapshot():
             by_state = _by_state(reader)
@@ -81,31 +68,23 @@ def _job_row(job: NamedJob) -> tuple[str, ...]:
             queued, failed = by_state.get(State.QUEUED, 0), by_state.get(State.FAILED, 0)
             return (
                 job.word,
-                _standing(job, reader),
+                job.standing(reader),
                 f"{pages:,}",
                 f"{queued:,}",
                 f"{failed:,}",
                 _activity(reader),
+                *job.facts(),
             )
     except LedgerFailed as error:
-        return (job.word, "unreadable", "-", "-", "-", str(error))
+        return (job.word, "unreadable", "-", "-", "-", str(error), *job.facts())
 
 
-def _standing(job: NamedJob, reader: SqliteReader) -> str:
-    paused = bool(reader.meta().get("paused"))
-    if job_is_locked(job.folder.path) is not None:
-        return "paused" if paused else "running"
-    if reader.is_drained():
-        return "done"
-    return "paused" if paused else "resumable"
-
-
-def _activity(reader: SqliteReader) -> str:
+def _activity(reader: JobReader) -> str:
     last = reader.last_commit()
     return instant_text(last) if last else "-"
 
 
-def _by_state(reader: SqliteReader) -> dict[State, int]:
+def _by_state(reader: JobReader) -> dict[State, int]:
     sums: dict[State, int] = {}
     for (state, _), n in reader.counts().items():
         sums[state] = sums.get(state, 0) + n
@@ -114,10 +93,10 @@ def _by_state(reader: SqliteReader) -> dict[State, int]:
 
 @click.command(short_help="how far a job has come, and what it waits for")
 @_job
-@_jobs_dir
-def status(job: str, jobs_dir: Path) -> None:
-    """Show how far a job has come, what is held, and whether a process works on it."""
-    found = find_job(jobs_dir, job)
+@place_options
+def status(job: str, place: Place) -> None:
+    """Show how far a job has come, what is held, and who works on it."""
+    found = place.find(job)
     with found.reader() as reader, reader.snapshot():
         lines = list(_status_lines(found, reader))
         counts = [
@@ -138,24 +117,20 @@ def status(job: str, jobs_dir: Path) -> None:
         ).show()
 
 
-def _status_lines(job: NamedJob, reader: SqliteReader) -> Iterator[str]:
-    holder = job_is_locked(job.folder.path)
+def _status_lines(job: Job, reader: JobReader) -> Iterator[str]:
     totals, by_state, now = reader.totals(), _by_state(reader), time.time()
-    seeding = reader.meta().get("seeding", "")
     done = sum(n for state, n in by_state.items() if state not in {State.QUEUED, State.HELD})
-    process = "no process works on it" if holder is None else f"process {holder or 'unknown'} works on it"
-    yield f"job      {escape(job.word)}: {_standing(job, reader)}, {process}"
-    yield f"seeds    {'all added' if seeding == 'closed' else f'not all added yet {escape(seeding)}'.rstrip()}"
+    yield f"job      {escape(job.word)}: {job.standing(reader)}, {job.workers()}"
+    yield f"seeds    {job.seeding(reader)}"
     yield f"URLs     {sum(by_state.values()):,}, of which {done:,} settled"
     yield f"pages    {totals.get('records', 0):,}, {_pace(reader, now):.1f} a second in the last minute"
     yield f"requests {totals.get('fetches', 0):,}, {bytes_text(totals.get('wire_bytes', 0))} received"
     yield f"activity {_activity(reader)}"
 
 
-def _pace(reader: SqliteReader, now: float) -> float:
+def _pace(reader: JobReader, now: float) -> float:
     """Return pages a second over the last minute, or over the job's life where it is younger."""
-    span = reader.span()
-    age = now - span[0] if span else _PACE_SECONDS
+    age = now - (reader.first_commit() or now - _PACE_SECONDS)
     return reader.records_since(now - _PACE_SECONDS) / max(min(age, _PACE_SECONDS), 1.0)
 
 
@@ -176,7 +151,7 @@ def _pace(reader: SqliteReader, now: float) -> float:
     show_default=True,
     help="fields separated by tabs, or JSON lines",
 )
-@_jobs_dir
+@place_options
 def urls(
     job: str,
     state: str | None,
@@ -184,10 +159,10 @@ def urls(
     host: str | None,
     limit: int | None,
     style: str,
-    jobs_dir: Path,
+    place: Place,
 ) -> None:
     """List the URLs of a job: state, reason, status, depth and URL, separated by tabs."""
-    with find_job(jobs_dir, job).reader() as reader:
+    with place.find(job).reader() as reader:
         rows = reader.urls(
             state=_named_state(state),
             reason=_checked_reason(reader, reason),
@@ -227,7 +202,7 @@ def _named_state(label: str | None) -> State | None:
     return None if label is None else State[label.upper()]
 
 
-def _checked_reason(reader: SqliteReader, reason: str | None) -> str | None:
+def _checked_reason(reader: JobReader, reason: str | None) -> str | None:
     """Return the reason if there can be such a one: a typing error must not look like an empty answer."""
     known = {*REASONS, *(reason for _, reason in reader.counts())} - {"http_<status>"}
     if reason is None or reason in known or _HTTP_REASON.match(reason):
@@ -249,10 +224,10 @@ def _host_name(host: str | None) -> str | None:
 @click.command(short_help="what became of a URL, and why")
 @_job
 @click.argument("url")
-@_jobs_dir
-def explain(job: str, url: str, jobs_dir: Path) -> None:
+@place_options
+def explain(job: str, url: str, place: Place) -> None:
     """Say in plain words what became of a URL, how it was found, and when it is tried next."""
-    found = find_job(jobs_dir, job)
+    found = place.find(job)
     canonical, fingerprint = _identified(found, url)
     with found.reader() as reader:
         explanation = reader.explain(fingerprint)
@@ -266,19 +241,19 @@ def explain(job: str, url: str, jobs_dir: Path) -> None:
     write_lines(forgotten_lines(canonical, left))
 
 
-def _identified(job: NamedJob, url: str) -> tuple[str, int]:
+def _identified(job: Job, url: str) -> tuple[str, int]:
     """Return a URL as the job spells it, and its fingerprint. Raises `InvalidUrl`."""
     policy = read_settings(job).urls
     canonical = policy.canonicalise(url)
     return canonical, policy.fingerprint(canonical)
 
 
-def _unknown(job: NamedJob, reader: SqliteReader, canonical: str) -> UsageError:
+def _unknown(job: Job, reader: JobReader, canonical: str) -> UsageError:
     why = why_unknown(canonical, read_settings(job), reader.roots(_MAX_ROOTS))
     return UsageError(f"job {escape(job.word)} does not know {escape(canonical)}: {why}")
 
 
-def _known_fingerprint(job: NamedJob, reader: SqliteReader, url: str) -> int:
+def _known_fingerprint(job: Job, reader: JobReader, url: str) -> int:
     """Return the fingerprint of a URL the job knows, in whatever spelling. Raises `InvalidUrl`, `UsageError`."""
     canonical, fingerprint = _identified(job, url)
     if reader.url(fingerprint) is None and reader.forgotten(canonical, fingerprint) is None:
@@ -292,10 +267,10 @@ def _known_fingerprint(job: NamedJob, reader: SqliteReader, url: str) -> int:
 @click.command(short_help="the coverage receipt: every URL accounted for")
 @_job
 @click.option("--json", "as_json", is_flag=True, help="as JSON, the same as report.json")
-@_jobs_dir
-def report(job: str, as_json: bool, jobs_dir: Path) -> None:
+@place_options
+def report(job: str, as_json: bool, place: Place) -> None:
     """Account for every URL of a job: the coverage receipt."""
-    found = find_job(jobs_dir, job)
+    found = place.find(job)
     with found.reader() as reader:
         built = build_report(reader, job=found.word)
     if as_json:
@@ -313,21 +288,20 @@ def report(job: str, as_json: bool, jobs_dir: Path) -> None:
 @_reason
 @_host
 @click.option("--url", metavar="URL", help="only this URL")
-@_jobs_dir
+@place_options
 def retry(
-    job: str, state: str | None, reason: str | None, host: str | None, url: str | None, jobs_dir: Path
+    job: str, state: str | None, reason: str | None, host: str | None, url: str | None, place: Place
 ) -> None:
     """Queue URLs again that failed, are held or, when asked for, were refused. Never repeats a page."""
-    found = find_job(jobs_dir, job)
+    found = place.find(job)
     with found.reader() as reader:
         _checked_reason(reader, reason)
         forgets = reader.forgets_finished()
         fingerprint = _known_fingerprint(found, reader, url) if url else None
     if reason in _SETTLED_BY_SETTINGS:
         raise UsageError(f"{reason} follows from the job's settings, not from a fetch: {REASONS[reason]}")
-    condition, parameters = _condition(_named_state(state), reason, _host_name(host), fingerprint)
-    with found.folder.locked():
-        revived = asyncio.run(_revive(found, condition, parameters))
+    which = _revival(_named_state(state), reason, _host_name(host), fingerprint)
+    revived = found.revive(which)
     if not revived:
         write_lines(
             [
@@ -338,43 +312,17 @@ def retry(
             ]
         )
         return
-    name = shlex.quote(found.word)
     verb = "is" if revived == 1 else "are"
-    write_lines(
-        [
-            f"{counted(revived, 'URL')} {verb} queued again.",
-            escape(f"`gossamer resume {name}`, or the same `gossamer crawl --job {name} …`, continues."),
-        ]
-    )
+    write_lines([f"{counted(revived, 'URL')} {verb} queued again.", escape(found.continuation())])
 
 
-def _condition(
-    state: State | None, reason: str | None, host: str | None, fingerprint: int | None
-) -> tuple[str, list[object]]:
-    """Return the SQL condition for what to revive. Refused URLs must be asked for in some way."""
+def _revival(state: State | None, reason: str | None, host: str | None, fingerprint: int | None) -> Revival:
+    """Return what to revive. Refused URLs must be asked for in some way."""
     if state is not None:
         states: tuple[State, ...] = (state,)
     else:
         states = _RETRYABLE if reason or fingerprint is not None else (State.HELD, State.FAILED)
-    clauses = [f"state IN ({','.join(str(int(s)) for s in states)})", "reason NOT IN (?, ?, ?)"]
-    parameters: list[object] = [*_SETTLED_BY_SETTINGS]
-    for clause, value in (
-        ("reason = ?", reason),
-        ("host = (SELECT id FROM hosts WHERE host = ?)", host),
-        ("fp = ?", fingerprint),
-    ):
-        if value is not None:
-            clauses.append(clause)
-            parameters.append(value)
-    return " AND ".join(clauses), parameters
-
-
-async def _revive(job: NamedJob, condition: str, parameters: list[object]) -> int:
-    ledger = SqliteLedger(job.folder.ledger, time.time)
-    try:
-        return await ledger.revive(condition, parameters)
-    finally:
-        await ledger.close()
+    return Revival(states, reason or "", _SETTLED_BY_SETTINGS, host or "", fingerprint)
 
 
 COMMANDS: list[click.Command] = [jobs, status, urls, explain, report, retry]

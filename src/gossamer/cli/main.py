@@ -5,11 +5,23 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from pathlib import Path
 
 import click
 
-from gossamer.cli import crawl_commands, demo_command, fetch_command, ledger_commands, politeness_commands
+from gossamer.cli import (
+    cluster_commands,
+    control_commands,
+    crawl_commands,
+    demo_command,
+    doctor_command,
+    export_command,
+    fetch_command,
+    ledger_commands,
+    politeness_commands,
+)
 from gossamer.cli.terminal import say, say_rendered
+from gossamer.config.dotenv import use_dotenv
 from gossamer.errors import GossamerError, OutputClosed
 from gossamer.version import VERSION
 
@@ -31,6 +43,7 @@ class OrderedGroup(click.Group):
 @click.version_option(VERSION, prog_name="gossamer")
 def cli() -> None:
     """Crawl websites: crash-safe, polite, and with an answer for every URL."""
+    use_dotenv(Path(".env"), os.environ)
 
 
 for command in (
@@ -38,6 +51,10 @@ for command in (
     *fetch_command.COMMANDS,
     *ledger_commands.COMMANDS,
     *politeness_commands.COMMANDS,
+    *export_command.COMMANDS,
+    *cluster_commands.COMMANDS,
+    *control_commands.COMMANDS,
+    *doctor_command.COMMANDS,
     *demo_command.COMMANDS,
 ):
     cli.add_command(command)

@@ -16,8 +16,8 @@ import uvloop
 from msgspec.structs import replace as replace_struct
 
 from gossamer.asking import with_scheme
-from gossamer.assembly import build_worker, spec_of, steady_clock, url_policy
-from gossamer.cli.job_lookup import NamedJob, find_job
+from gossamer.cli.backends import place_options
+from gossamer.cli.job_lookup import NamedJob, Place, find_job
 from gossamer.cli.options import GroupedCommand, given, setting_options
 from gossamer.cli.terminal import Table, escape, escape_json, write_lines
 from gossamer.config.load import load_settings
@@ -39,6 +39,7 @@ from gossamer.model.url import origin_of
 from gossamer.observe.audit import Audit, Auditor, AuditTerms, Unrecorded, Violation, encode_audit
 from gossamer.observe.report import instant_text
 from gossamer.observe.wording import counted, duration_text
+from gossamer.parts import build_worker, spec_of, steady_clock, url_policy
 from gossamer.policy import politeness
 from gossamer.policy.robots_file import read_robots, robots_ttl
 from gossamer.policy.robots_pace import Ignored, RequestRate
@@ -68,17 +69,17 @@ def _write_json(encoded: bytes) -> None:
 @click.command(short_help="prove from the ledger that a job was polite")
 @click.argument("job")
 @_as_json
-@_jobs_dir
-def audit(job: str, as_json: bool, jobs_dir: Path) -> int:
+@place_options
+def audit(job: str, as_json: bool, place: Place) -> int:
     """Replay a job's requests against the robots.txt and the delays in force. Exits with 3 on a violation."""
-    found = find_job(jobs_dir, job)
-    settings = spec_of(found.folder.job_file).settings
-    with SqliteAuditReader(found.folder.ledger) as reader, reader.snapshot():
-        result = Auditor(reader, _terms(settings)).run(found.word)
+    found = place.find(job)
+    terms = _terms(found.spec().settings)
+    with found.audit_reader() as reader, reader.snapshot():
+        result = Auditor(reader, terms).run(found.word)
     if as_json:
         _write_json(encode_audit(result))
     else:
-        _show_audit(result)
+        _show_audit(result, among_others=found.is_shared)
     return 0 if result.polite else ThresholdCrossed.exit_code
 
 
@@ -93,8 +94,8 @@ def _terms(settings: Settings) -> AuditTerms:
     )
 
 
-def _show_audit(result: Audit) -> None:
-    write_lines(_audit_lines(result))
+def _show_audit(result: Audit, *, among_others: bool) -> None:
+    write_lines(_audit_lines(result, among_others=among_others))
     if result.tightest:
         gaps = [
             (t.group, f"{t.starts:,}", f"{t.gap_seconds:.3f} s", f"{t.delay_seconds:g} s", f"{t.ratio:.2f}")
@@ -113,13 +114,16 @@ def _violation_line(violation: Violation) -> str:
     return f"{violation.time}  {violation.kind}  {escape(violation.url)}: {escape(violation.detail)}"
 
 
-def _audit_lines(result: Audit) -> Iterator[str]:
+def _audit_lines(result: Audit, *, among_others: bool) -> Iterator[str]:
     verdict = "polite" if result.polite else f"NOT polite, {counted(result.violation_count, 'violation')}"
     yield f"job         {escape(result.job)}: {verdict}"
     yield (
         f"checked     {counted(result.requests, 'request')} to {counted(result.groups, 'host')}:"
         f" {counted(result.pages, 'page')}, {result.robots_files:,} for robots.txt"
     )
+    if among_others:
+        others = counted(result.other_requests, "request")
+        yield f"other jobs  {others} to the same hosts, which the gaps were held to as well"
     if result.robots_checked:
         age = duration_text(result.oldest_robots_seconds)
         yield f"robots      every page, as {escape(result.user_agent)}; the oldest robots.txt in use was {age} old"

@@ -59,6 +59,11 @@ def say(line: str) -> None:
     print(spelled_out(line), file=sys.stderr)
 
 
+def say_over(text: str) -> None:
+    """Replace what stands on the last line of the terminal; with nothing, clear it."""
+    print(f"\r\x1b[K{spelled_out(text)}", end="", file=sys.stderr, flush=True)
+
+
 def say_rendered(text: str) -> None:
     """Write to stderr what is laid out already, with colours and line ends of our own and nothing of others."""
     print(text, file=sys.stderr)

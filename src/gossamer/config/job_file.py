@@ -18,7 +18,7 @@ from gossamer.errors import UsageError
 Mode = Literal["crawl", "scrape"]
 #: Parts of the identity that the first version did not have. At their defaults they do not count, so that jobs made
 #: without them keep their names and go on.
-_LATER = frozenset({"skip_duplicates", "dedup", "bloom_error_rate", "bloom_urls"})
+_LATER = frozenset({"skip_duplicates", "dedup", "bloom_error_rate", "bloom_urls", "shard"})
 
 
 @dataclass(frozen=True, slots=True)

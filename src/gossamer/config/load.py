@@ -18,7 +18,21 @@ from gossamer.errors import UsageError
 
 PREFIX = "GOSSAMER_"
 #: Variables with our prefix that are no settings.
-NOT_SETTINGS = frozenset({"JOBS_DIR", "JOB", "CONFIG", "PROGRESS", "FAILPOINT", "CONFORMANCE", "FAIL_ON"})
+NOT_SETTINGS = frozenset(
+    {
+        "JOBS_DIR",
+        "JOB",
+        "CONFIG",
+        "PROGRESS",
+        "FAILPOINT",
+        "CONFORMANCE",
+        "FAIL_ON",
+        "REDIS",
+        "POSTGRES",
+        "HEALTH_PORT",
+        "HEALTH_HOST",
+    }
+)
 #: What the ledger can store. Nobody needs more of anything.
 _MAX_NUMBER = 2**63 - 1
 _UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30, "": 1}

@@ -27,6 +27,10 @@ A flag beats the environment, the environment beats the file, the file beats the
 of the file; its only tables are `[hosts."ORIGIN"]`, which say what one origin alone is sent ([identity.md](identity.md)).
 A word that does not exist is an error that suggests the nearest one.
 
+A file `.env` in the working folder may hold variables that begin with `GOSSAMER_`, one `NAME=VALUE` a line, with `#` for
+comments, quotes where they are needed, and `export` before the name if you like. The real environment wins. Variables
+of other programs are passed over, nothing is put in for `$NAME`, and the file may have 64 KiB.
+
 - Sizes are bytes; `10MB` and `512KiB` work too. Times are seconds, and may have a fraction.
 - Lists are repeated flags (`--exclude A --exclude B`), arrays in TOML, and commas in the environment.
   `--fields` also takes commas on the command line.

@@ -74,6 +74,12 @@ class ScopeSettings:
         identity=True,
         advanced=True,
     )
+    shard: str = option(
+        "",
+        "crawl only part I of N: each host belongs to one of N jobs, whichever machine they run on",
+        identity=True,
+        metavar="I/N",
+    )
     max_links_per_page: int = option(10_000, "links taken from one page at most", advanced=True)
     max_url_bytes: int = option(4096, "URLs longer than this are ignored", advanced=True)
 
@@ -285,7 +291,10 @@ class FrontierSettings:
     scheduled_urls: int = option(50_000, "URLs kept at hand over all hosts, shared among them", advanced=True)
     active_hosts: int = option(2000, "hosts scheduled at the same time", advanced=True)
     seen_cache_urls: int = option(100_000, "fingerprints kept in memory to spare the ledger", advanced=True)
-    lease_seconds: float = option(120.0, "how long a worker may hold a URL", advanced=True)
+    lease_seconds: float = option(60.0, "how long a worker may hold a URL", advanced=True)
+    lease_slack_seconds: float = option(
+        10.0, "a lease is at least this much longer than the timeout of a page and its commit", advanced=True
+    )
     sweep_seconds: float = option(
         5.0, "how often the ledger is searched for hosts missing from the schedule", advanced=True
     )

@@ -29,6 +29,7 @@ class SettingWords(TypedDict, total=False):
     dedup: DedupName
     bloom_error_rate: float
     bloom_urls: int
+    shard: str
     max_links_per_page: int
     max_url_bytes: int | str
     traps: bool
@@ -119,6 +120,7 @@ class SettingWords(TypedDict, total=False):
     active_hosts: int
     seen_cache_urls: int
     lease_seconds: float
+    lease_slack_seconds: float
     sweep_seconds: float
     max_crashes: int
     seed_batch_urls: int

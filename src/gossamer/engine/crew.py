@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 
 from gossamer.engine.committer import Done
 from gossamer.engine.discover import Discoverer
-from gossamer.engine.report import Report
+from gossamer.engine.report import NO_PAUSE, Report
 from gossamer.engine.worker import Worker
+from gossamer.errors import LeaseLost
+from gossamer.model.outcome import Deferred, Visit
 from gossamer.model.request import Lease
 
 
@@ -68,17 +69,30 @@ class Crew(Protocol):
 
 
 class LocalCrew:
-    """Implements `Crew` with tasks of this process."""
+    """Implements `Crew` with tasks of this process. `prepare` is called before a lease is visited.
 
-    def __init__(self, worker: Worker, discoverer: Discoverer, size: int) -> None:
+    * While a suspect waits to be alone, and while it is, every other lease is handed back: in a queue it would run out,
+      and pages that did nothing wrong would be taken for the ones that kill workers.
+    * No request begins after its lease ran out, however long this process was held up.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        discoverer: Discoverer,
+        size: int,
+        prepare: Callable[[Lease], Awaitable[None]] | None = None,
+    ) -> None:
+        self._prepare = prepare
         self._worker = worker
         self._discoverer = discoverer
         self._size = size
         self._busy = 0
         self._queue: asyncio.Queue[Lease] = asyncio.Queue()
-        #: Not begun yet: a suspect that waits to be alone, and whatever came behind it.
+        #: Suspects that wait to be alone: one at most.
         self._waiting: deque[Lease] = deque()
         self._is_solitary = False
+        self._unwanted: asyncio.Queue[Lease] = asyncio.Queue()
 
     def free(self) -> int:
         """How many more leases may be submitted now."""
@@ -86,12 +100,15 @@ class LocalCrew:
 
     def submit(self, lease: Lease) -> None:
         """Take a lease; a suspect one waits until nothing else is under way."""
+        if self._waiting or self._is_solitary:
+            self._unwanted.put_nowait(lease)
+            return
         self._waiting.append(lease)
         self._begin()
 
     def _begin(self) -> None:
-        """Begin what waits, in order. A suspect begins when nothing else is under way, and nothing beside it."""
-        while self._waiting and not self._is_solitary:
+        """Begin what waits. A suspect begins when nothing else is under way, and nothing beside it."""
+        if self._waiting and not self._is_solitary:
             if self._waiting[0].known.crashes:
                 if self._busy:
                     return
@@ -118,14 +135,38 @@ class LocalCrew:
             async with asyncio.TaskGroup() as group:
                 for number in range(self._size):
                     group.create_task(self._work(desk), name=f"worker-{number}")
+                group.create_task(self._hand_back(desk), name="handing back")
         finally:
             await self._worker.close()
 
     async def _work(self, desk: Desk) -> None:
         while True:
             lease = await self._queue.get()
-            report = await self._worker.visit(lease, partial(desk.started, lease))
+            if self._prepare is not None:
+                await self._prepare(lease)
+            report = await self._visit(lease, desk)
             self._busy -= 1
             self._is_solitary = False
             desk.reported(lease, report)
             self._begin()
+
+    async def _visit(self, lease: Lease, desk: Desk) -> Report:
+        def started(at: float) -> None:
+            if at >= lease.expires_at:
+                raise LeaseLost(f"the lease of {lease.request.url} ran out before it was begun")
+            desk.started(lease, at)
+
+        try:
+            return await self._worker.visit(lease, started)
+        except LeaseLost:
+            return _untouched(lease)
+
+    async def _hand_back(self, desk: Desk) -> None:
+        while True:
+            lease = await self._unwanted.get()
+            desk.reported(lease, _untouched(lease))
+
+
+def _untouched(lease: Lease) -> Report:
+    """Return the report of a visit that never began."""
+    return Report(Visit(lease.known, Deferred()), NO_PAUSE)

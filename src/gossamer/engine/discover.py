@@ -101,12 +101,11 @@ class Discoverer:
     def redirect(self, request: Request, target: Link) -> tuple[Found, str]:
         """Return the target of a redirect at the same depth, and the root that joins the scope, if any.
 
-        Only seeds and what they redirect to have depth 0: their targets belong to the job wherever they lead.
+        Only seeds and what they redirect to have depth 0: their targets belong to the job wherever they lead,
+        unless that is to a host of another shard.
         """
         from_seed = request.depth == 0
-        refusal = (
-            self._scope.exclusion(target.url) if from_seed else self._scope.refusal(target.url, target.host)
-        )
+        owner = self._scope.owner(target.host)
         discovered = Request(
             target.url,
             target.fingerprint,
@@ -118,6 +117,11 @@ class Discoverer:
             request.url,
             Source.REDIRECT,
             redirected_from=(*request.redirected_from, request.url),
+        )
+        if owner:
+            return Found(discovered, "shard", f"it belongs to shard {owner}"), ""
+        refusal = (
+            self._scope.exclusion(target.url) if from_seed else self._scope.refusal(target.url, target.host)
         )
         if refusal:
             return Found(discovered, refusal), ""

@@ -6,6 +6,7 @@ the two, the ledger still has, and `sweep` finds it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 
 from gossamer.config.settings import PolitenessSettings
@@ -17,6 +18,7 @@ from gossamer.contracts import (
     HostInfo,
     Ledger,
     Outlook,
+    Refill,
     Scheduler,
     no_failpoint,
 )
@@ -24,7 +26,8 @@ from gossamer.model.outcome import Batch, Committed, Cursor, Found, Pause, Visit
 from gossamer.model.request import Known, Lease
 
 _REFILLS_AT_ONCE = 32
-_HOSTS_PER_SWEEP = 1000
+_HOSTS_PER_PART = 1000
+_PARTS_PER_SWEEP = 100
 
 
 class Frontier:
@@ -63,11 +66,14 @@ class Frontier:
             await self._scheduler.offer(live)
             await self._activate(list({known.request.host: None for known in live}))
 
-    async def _activate(self, hosts: Sequence[str]) -> None:
-        """Bring hosts into the schedule for which it has room. A host that may not be fetched in this run is held."""
+    async def _activate(self, hosts: Sequence[str]) -> int:
+        """Bring hosts into the schedule for which it has room; returns how many.
+
+        A host that may not be fetched in this run is held.
+        """
         missing = await self._scheduler.missing(hosts)
         if not missing:
-            return
+            return 0
         infos = await self._ledger.host_info(missing, await self._grouping.groups(missing))
         fit = []
         for info in infos:
@@ -77,6 +83,7 @@ class Frontier:
             else:
                 fit.append(info)
         await self._scheduler.activate(fit)
+        return len(fit)
 
     def _obstacle(self, info: HostInfo) -> str:
         if self._max_pages is not None and info.pages >= self._max_pages:
@@ -118,18 +125,23 @@ class Frontier:
     async def refill(self) -> int:
         """Fill windows that ran low; returns how many were filled."""
         refills = await self._scheduler.hungry(_REFILLS_AT_ONCE)
-        for refill in refills:
-            known = await self._ledger.take(refill.host, refill.limit, self._clock())
-            await self._scheduler.push(refill, known)
+        await asyncio.gather(*map(self._fill, refills))
         return len(refills)
 
+    async def _fill(self, refill: Refill) -> None:
+        known = await self._ledger.take(refill.host, refill.limit, self._clock())
+        await self._scheduler.push(refill, known)
+
     async def sweep(self) -> None:
-        """Schedule hosts the ledger has work for, hold those that cannot be served, take back expired leases."""
+        """Schedule hosts the ledger has work for, and hold those that cannot be served."""
         horizon = self._clock() + self._politeness.max_wait_seconds
         for stall in await self._scheduler.stalled(horizon):
             await self._ledger.hold(stall.reason, stall.host)
-        hosts, self._swept = await self._ledger.hosts(self._swept, _HOSTS_PER_SWEEP)
-        await self._activate(hosts)
+        for _ in range(_PARTS_PER_SWEEP):
+            hosts, self._swept = await self._ledger.hosts(self._swept, _HOSTS_PER_PART)
+            # A part that was scheduled already: the others can wait. After a wipe none is, and all are wanted at once.
+            if not await self._activate(hosts) or not self._swept:
+                break
         await self.refill()
 
     async def close_seeding(self) -> None:

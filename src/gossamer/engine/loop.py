@@ -18,7 +18,7 @@ from gossamer.engine.outputs import Outputs
 from gossamer.engine.report import Report
 from gossamer.engine.seeds import Seeds
 from gossamer.engine.tally import Tally
-from gossamer.model.outcome import Committed, Crashed, Deferred, Found, Retry, Settled, State, Visit
+from gossamer.model.outcome import Committed, Crashed, Deferred, Found, Pause, Retry, Settled, State, Visit
 from gossamer.model.request import Lease
 
 
@@ -54,8 +54,12 @@ class Loop:
         clock: Clock,
         log: EventLog,
         run_id: str,
+        *,
+        poll_seconds: float | None = None,
     ) -> None:
         self._settings = settings
+        #: Longest rest: others may bring work that nobody here hears of.
+        self._poll_seconds = poll_seconds or settings.frontier.sweep_seconds
         self._frontier = frontier
         self._crew = crew
         self._seeds = seeds
@@ -71,8 +75,8 @@ class Loop:
         self._reports: deque[tuple[Lease, Report]] = deque()
         self._starts: deque[tuple[Lease, float]] = deque()
         self._crashes: deque[tuple[Lease, bool]] = deque()
-        #: Tokens of leases that are not in the ledger yet.
-        self._open: set[int] = set()
+        #: Leases that are not in the ledger yet, by token.
+        self._open: dict[int, Lease] = {}
         self._seeding = True
         self._appetite = asyncio.Event()
         #: Bytes of all runs, in the ledger or not yet.
@@ -88,6 +92,19 @@ class Loop:
     def is_whole(self) -> bool:
         """Whether everything that was leased is in the ledger: no start of this run is unrecorded."""
         return not self._open
+
+    @property
+    def oldest_lease_seconds(self) -> float:
+        """How long the lease has been out that was given first; 0 without one."""
+        first = next(iter(self._open.values()), None)
+        lease_seconds = self._settings.frontier.lease_seconds
+        return max(lease_seconds - (first.expires_at - self._clock()), 0.0) if first is not None else 0.0
+
+    def heard_of(self, pages: int, wire_bytes: int) -> None:
+        """Take in what the ledger has by now of all who work on the job: limits are for them together."""
+        own = self.tally
+        self._standing = Standing(max(pages - own.pages, 0), wire_bytes, self._standing.seeding)
+        self._received = max(self._received, wire_bytes)
 
     @property
     def seeding(self) -> bool:
@@ -116,6 +133,8 @@ class Loop:
                 crew.cancel()
                 self.committer.close()
                 await committer
+                await asyncio.wait([crew])
+                await self._give_back()
                 self._outputs.close()
                 await outputs
         finally:
@@ -165,7 +184,7 @@ class Loop:
             if room > 0:
                 leases = await self._frontier.lease(room)
                 for lease in leases:
-                    self._open.add(lease.token)
+                    self._open[lease.token] = lease
                     self._crew.submit(lease)
                 self._appetite.set()
             if not leases:
@@ -203,8 +222,9 @@ class Loop:
             if self.outlook != outlook:
                 # The sweep brought work, as at the start of a resumed job, or held what cannot be served.
                 return
-        pause = self._settings.frontier.sweep_seconds
-        if outlook.next_due is not None:
+        pause = self._poll_seconds
+        # Without room a host that is due must wait for a report, which wakes us.
+        if outlook.next_due is not None and self._room() > 0:
             pause = min(pause, max(outlook.next_due - self._clock(), 0.0))
         if self.ending is None and not self._reports:
             await _wait(self._wake, pause)
@@ -234,7 +254,8 @@ class Loop:
 
     def _revoke(self, expired: Sequence[Lease]) -> None:
         self._crew.revoke(expired)
-        self._crashes.extend((lease, False) for lease in expired)
+        # A URL that was suspected before is visited with no other beside it.
+        self._crashes.extend((lease, lease.known.crashes > 0) for lease in expired)
 
     # -- reports ---------------------------------------------------------------------------------------
 
@@ -268,7 +289,7 @@ class Loop:
             put_back = isinstance(report.visit.outcome, Deferred)
             await self._frontier.release(lease, report.pause, put_back=put_back)
             if put_back:
-                self._open.discard(lease.token)
+                self._open.pop(lease.token, None)
             if not put_back or report.visit.fetches:
                 self.committer.put((lease, report.visit))
         while self._crashes:
@@ -285,7 +306,9 @@ class Loop:
 
     def _committed(self, done: Sequence[Done], committed: Committed) -> None:
         visits = [visit for _, visit in done]
-        self._open.difference_update(lease.token for lease, visit in done if visit.settles)
+        for lease, visit in done:
+            if visit.settles:
+                self._open.pop(lease.token, None)
         self.tally.take(visits, committed)
         self._crew.learn(done, committed.lost)
         for visit in visits:
@@ -311,6 +334,12 @@ class Loop:
                     self._log.write("retry", url=url, reason=reason, detail=detail, not_before=not_before)
                 case Crashed(alone, poison):
                     self._log.write("crashed", url=url, alone=alone, poison=poison)
+
+    async def _give_back(self) -> None:
+        """Let others have what was not finished in time: it is still live, and nobody here works on it any more."""
+        for lease in list(self._open.values()):
+            # Whether it was started is not known here: as if it had been, just now.
+            await self._frontier.release(lease, Pause(self._clock()), put_back=True)
 
     async def _drain(self) -> None:
         """Let what is under way come to its end, within the grace period."""

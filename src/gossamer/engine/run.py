@@ -144,6 +144,15 @@ def _why_waiting(in_flight: int, queued: int, next_due: float | None) -> str:
     )
 
 
+@contextmanager
+def one_cause() -> Iterator[None]:
+    """Let the error that ended a group of tasks out of its group."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        raise root_cause(group) from group
+
+
 def root_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """Return the error that ended the run: ours, which says what to do, before anything else."""
     expected, other = group.split(GossamerError)

@@ -66,7 +66,8 @@ class Seeds:
         if self._input:
             await self._add_lines(add, offset)
 
-    async def _flush(self, add: Add, batch: list[Found], progress: str) -> None:
+    async def _flush(self, add: Add, given: list[Found], progress: str) -> None:
+        batch = [item for item in given if not self._scope.owner(item.request.host)]
         roots = {
             self._scope.root_of(item.request.url, item.request.host) for item in batch if not item.refusal
         } - {""}

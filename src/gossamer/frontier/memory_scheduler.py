@@ -123,9 +123,9 @@ class MemoryScheduler:
         """Forget hosts that have nothing at hand. The sweeper brings back those the ledger still has work for."""
         now = self._clock()
         for host, (window, group) in list(self._windows.items()):
-            if window.idle:
+            # One that was never filled has not had its turn yet.
+            if window.idle and host not in self._hungry:
                 del self._windows[host], group.windows[host]
-                self._hungry.pop(host, None)
         for group in [g for g in self._groups.values() if not g.windows and g.due <= now]:
             del self._groups[group.name]
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-import msgspec
 import zstandard
 
+from gossamer.frontier.answers import RobotsEra, RobotsVersion, Start
 from gossamer.frontier.sqlite_reader import SqliteReader
 from gossamer.frontier.sqlite_schema import explained
 from gossamer.model.outcome import RobotsFile
@@ -55,41 +55,8 @@ _CRASHES = """
 """
 
 
-class Start(msgspec.Struct, frozen=True, gc=False):
-    """A request whose first byte went out, as the fetch log has it."""
-
-    #: The politeness group it reached.
-    group: str
-    started_at: float
-    #: The delay in force, in seconds.
-    delay: float
-    url: str
-    #: False for a robots.txt.
-    is_page: bool
-    #: Version of the robots.txt that allowed it.
-    robots: int
-    #: A robots.txt fetched for another group, which redirected here. `delay` is then that group's.
-    is_guest: bool
-
-
-class RobotsVersion(msgspec.Struct, frozen=True, gc=False):
-    """Which robots.txt of an origin was read when."""
-
-    fetched_at: float
-    version: int
-    status: int
-
-
-class RobotsEra(msgspec.Struct, frozen=True, gc=False):
-    """The robots.txt in force at a moment, the one before it, and the moment the next one was read."""
-
-    current: RobotsVersion
-    previous: RobotsVersion | None
-    until: float
-
-
 class SqliteAuditReader(SqliteReader):
-    """A `SqliteReader` that also knows what an audit asks. Reads in bounded memory; SQLite sorts on disk."""
+    """Implements `AuditReader` for a job in a folder. Reads in bounded memory; SQLite sorts on disk."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

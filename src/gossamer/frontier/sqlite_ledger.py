@@ -18,7 +18,7 @@ from gossamer.contracts import Added, Clock, Failpoint, HostInfo, LogEntry, no_f
 from gossamer.frontier.sqlite_bloom import BloomPlan, open_bloom
 from gossamer.frontier.sqlite_contents import ContentTable
 from gossamer.frontier.sqlite_robots import RobotsTable
-from gossamer.frontier.sqlite_rows import INSERT_FETCH, fetch_row
+from gossamer.frontier.sqlite_rows import INSERT_FETCH, fetch_row, revival_condition
 from gossamer.frontier.sqlite_schema import connect, explained
 from gossamer.frontier.sqlite_urls import UrlTable
 from gossamer.model.outcome import (
@@ -27,6 +27,7 @@ from gossamer.model.outcome import (
     Cursor,
     Found,
     GroupState,
+    Revival,
     State,
     StoredRobots,
     Visit,
@@ -158,12 +159,12 @@ class SqliteLedger:
 
         return await self._call(work)
 
-    async def revive(self, condition: str, parameters: Sequence[object] = ()) -> int:
-        """Queue URLs again that are held, refused or failed and match an SQL condition on the URL's row."""
+    async def revive(self, which: Revival) -> int:
+        """Queue URLs again that are held, refused or failed and match."""
 
         def work() -> int:
             with self._transaction("revive"):
-                revived = self._urls.revive(condition, parameters)
+                revived = self._urls.revive(*revival_condition(which))
                 self._urls.save_counts()
             return revived
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 import msgspec
 
 from gossamer.errors import LedgerFailed
-from gossamer.frontier.sqlite_answers import Explanation, FetchRow, Forgotten, HostNumbers, Timing, UrlRow
+from gossamer.frontier.answers import Explanation, FetchRow, Forgotten, HostNumbers, Timing, UrlRow, hop_of
 from gossamer.frontier.sqlite_bloom import is_remembered, stored_plan
 from gossamer.frontier.sqlite_schema import connect_readonly, explained
 from gossamer.model.outcome import Cursor, GroupState, State
@@ -34,17 +34,8 @@ _SPAN = """
 """
 
 
-class _Extras(msgspec.Struct, frozen=True):
-    """The part of a packed request that explains where an input went."""
-
-    hop: str = ""
-
-
-_decode_extras = msgspec.msgpack.Decoder(_Extras).decode
-
-
 class SqliteReader:
-    """Reads one ledger without ever blocking or changing it. A context manager; not for several threads.
+    """Implements `JobReader` for a job in a folder. A context manager; not for several threads.
 
     * Every answer is a moment of the ledger between two commits. Inside `snapshot` all answers are the same moment.
     * `urls` holds no such moment between its pages, so that a slow consumer does not make the WAL of a
@@ -119,6 +110,11 @@ class SqliteReader:
         """Return the outputs and how far each has come."""
         rows = self._ask('SELECT output, position, "offset", records FROM cursors ORDER BY output')
         return [Cursor(*row) for row in rows]
+
+    def first_commit(self) -> float:
+        """Return when the first batch was committed, or 0.0 before it."""
+        rows = self._ask("SELECT committed_at FROM log ORDER BY position LIMIT 1")
+        return float(rows[0][0]) if rows else 0.0
 
     def last_commit(self) -> float:
         """Return when the last batch was committed, or 0.0 before the first."""
@@ -320,7 +316,7 @@ class SqliteReader:
 
     def _hop(self, packed: bytes) -> str:
         try:
-            return _decode_extras(packed).hop
+            return hop_of(packed)
         except (msgspec.MsgspecError, TypeError) as error:
             raise self._damaged("a request that cannot be unpacked") from error
 

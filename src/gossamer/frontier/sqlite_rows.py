@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gossamer.model.outcome import Fetch, Found, State
+from gossamer.model.outcome import Fetch, Found, Revival, State
 from gossamer.model.request import Known, Request, Source
 
 #: A detail longer than this is cut.
@@ -96,6 +96,24 @@ def fetch_row(known: Known, fetch: Fetch, *, has_row: bool) -> tuple[object, ...
         fetch.problem,
         fetch.robots,
     )
+
+
+def revival_condition(which: Revival) -> tuple[str, list[object]]:
+    """Return the SQL condition on a URL's row for what to revive."""
+    states = ",".join(str(int(state)) for state in which.states)
+    asked: list[tuple[str, object]] = [("reason <> ?", reason) for reason in which.except_reasons]
+    if which.reason:
+        asked.append(("reason = ?", which.reason))
+    if which.host:
+        asked.append(("host = (SELECT id FROM hosts WHERE host = ?)", which.host))
+    if which.fingerprint is not None:
+        asked.append(("fp = ?", which.fingerprint))
+    if which.max_depth is not None:
+        asked.append(("depth <= ?", which.max_depth))
+    if which.pages_below is not None:
+        asked.append(("host IN (SELECT id FROM hosts WHERE pages < ?)", which.pages_below))
+    clauses = [f"state IN ({states})", *(clause for clause, _ in asked)]
+    return " AND ".join(clauses), [value for _, value in asked]
 
 
 def known_from(

@@ -36,6 +36,7 @@ REASONS: dict[str, str] = {
     "redirect": "the server redirected; the target is a URL of its own",
     "robots": "robots.txt forbids it (see `explain` for the rule)",
     "scope": "outside the scope of the job",
+    "shard": "belongs to another shard: the job with that --shard fetches it",
     "excluded": "matches --exclude, or matches none of --include",
     "depth": "further from the seeds than --depth allows; a higher --depth revives it",
     "trap": "it looks like a place without end: a calendar, a loop, a session (see `explain`); --no-traps allows it",

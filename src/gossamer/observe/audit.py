@@ -6,7 +6,8 @@ Two promises are checked, by the ledger's own evidence and nothing else:
   went by; that version must be the stored one, unaltered, of that origin, read before the page was asked for. Where it
   was given up as unreachable, its origin must not have answered for as long as the job waits.
 * **Gaps.** Two starts in one politeness group, robots.txt included, are at least the delay in force apart; two starts
-  on one origin also the Crawl-delay of its robots.txt.
+  on one origin also the Crawl-delay of its robots.txt. Where the ledger also has the starts of other jobs, those of
+  this job are held to their distance from them; what other jobs did is theirs to answer for.
 
 The job's settings are those of its last run. Where `--user-agent` or `--max-crawl-delay-seconds` changed between runs,
 the earlier ones are judged by the newer settings.
@@ -56,6 +57,8 @@ class StartLine(Protocol):
     def robots(self) -> int: ...  # noqa: D102
     @property
     def is_guest(self) -> bool: ...  # noqa: D102
+    @property
+    def is_own(self) -> bool: ...  # noqa: D102
 
 
 class VersionLine(Protocol):
@@ -84,7 +87,7 @@ class AuditSource(Protocol):
     """What an audit is made from: one moment of a ledger."""
 
     def starts(self) -> Iterator[StartLine]:
-        """Stream every start by group, and within a group in the order of time."""
+        """Stream every start by group, and within a group in the order of time. Others' may have no URL."""
         ...
 
     def robots_era(self, origin: str, moment: float) -> EraLine | None:
@@ -172,6 +175,8 @@ class Audit(msgspec.Struct, frozen=True):
     pages: int
     robots_files: int
     groups: int
+    #: Requests of other jobs to the same hosts, which the gaps of this one were also held to.
+    other_requests: int
     #: Age of the oldest robots.txt that a page was fetched by.
     oldest_robots_seconds: float
     #: Pages of origins whose robots.txt had been unreachable for longer than --robots-unreachable-days.
@@ -196,13 +201,15 @@ class _Paces:
         self._worst: list[tuple[float, str, Tightest]] = []
 
     def gap(self, start: StartLine) -> tuple[float, float] | None:
-        """Return the gap before a start and the delay it is held to; None for the first of its group."""
+        """Return the gap before a start and the delay it is held to; None for the first of its group, and others'."""
         last = self._last
         self._last = start
         if last is None or last.group != start.group:
             self._end_group(last)
             self.groups += 1
-            self._starts = 1
+            self._starts = int(start.is_own)
+            return None
+        if not start.is_own:
             return None
         self._starts += 1
         gap = start.started_at - last.started_at
@@ -249,10 +256,11 @@ class Auditor:
 
     def run(self, job: str = "") -> Audit:
         """Replay the whole log."""
-        requests = pages = 0
+        requests = pages = others = 0
         for start in self._source.starts():
-            requests += 1
-            pages += start.is_page
+            requests += start.is_own
+            pages += start.is_own and start.is_page
+            others += not start.is_own
             self._check(start)
         return Audit(
             job=job,
@@ -264,6 +272,7 @@ class Auditor:
             robots_files=requests - pages,
             tightest=self._paces.finish(),
             groups=self._paces.groups,
+            other_requests=others,
             oldest_robots_seconds=round(self._oldest, 3),
             assumed_pages=self._assumed,
             violation_count=self._violation_count,
@@ -281,11 +290,11 @@ class Auditor:
         if timing is not None and gap_is_short:
             gap, delay = timing
             self._found("gap", start, f"{gap:.4f} s after the request before it; the delay was {delay:.4g} s")
-        if not self._terms.politeness.robots:
+        if not (self._terms.politeness.robots and start.url):
             return
         origin = origin_of(start.url)
         gap = self._paces.origin_gap(origin, start.started_at)
-        if start.is_page:
+        if start.is_page and start.is_own:
             self._check_page(start, origin, math.inf if gap_is_short else gap)
 
     def _check_page(self, start: StartLine, origin: str, gap: float) -> None:

@@ -9,6 +9,7 @@ from itertools import islice
 
 from gossamer.config.settings import ScopeName, ScopeSettings
 from gossamer.policy.public_suffix import registrable_domain
+from gossamer.policy.shard import WHOLE, parse_shard
 
 #: Roots kept in memory. A crawl with more seeds than this on hosts of their own asks the ledger.
 MAX_ROOTS = 200_000
@@ -19,7 +20,8 @@ class Scope:
 
     The seeds' *roots* (their host, registrable domain or folder) span the scope; `join` adds one, as the
     target of a seed's redirect does. Globs are matched against the whole URL, or against path and query
-    where they begin with a slash; `*` matches anything, slashes too. Only `MAX_ROOTS` roots are kept in
+    where they begin with a slash; `*` matches anything, slashes too. With a shard, each host (with scope
+    `domain`, each registrable domain) belongs to one job of several, and only to that. Only `MAX_ROOTS` roots are kept in
     memory: with more of them, `is_root` is asked for those that are not.
     """
 
@@ -31,6 +33,7 @@ class Scope:
         self._is_root = is_root
         self._include = Globs(settings.include)
         self._exclude = Globs(settings.exclude)
+        self._shard = parse_shard(settings.shard)
 
     @property
     def roots(self) -> frozenset[str]:
@@ -60,10 +63,19 @@ class Scope:
                 return ""
 
     def refusal(self, url: str, host: str) -> str:
-        """Return why a discovered URL is not followed: `scope`, `excluded`, or empty if it is."""
+        """Return why a discovered URL is not followed: `shard`, `scope`, `excluded`, or empty if it is."""
+        if self.owner(host):
+            return "shard"
         if not self._within(url, host):
             return "scope"
         return self.exclusion(url)
+
+    def owner(self, host: str) -> str:
+        """Return the shard that has the host, such as `2/3`, where it is another: that binds seeds too."""
+        if self._shard is WHOLE:
+            return ""
+        owner = self._shard.of(registrable_domain(host) if self._name == "domain" else host)
+        return "" if owner == self._shard else str(owner)
 
     def exclusion(self, url: str) -> str:
         """Return `excluded` where the globs forbid the URL: they bind seeds too."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gossamer.frontier.sqlite_answers import UrlRow
+from gossamer.frontier.answers import UrlRow
 from gossamer.frontier.sqlite_reader import SqliteReader
 from gossamer.testing.synthetic_reply import Hit, Reply
 from gossamer.testing.synthetic_web import SyntheticWeb

@@ -17,7 +17,6 @@ from gossamer.model.request import Known, Lease
 from gossamer.testing.frontier_cases import FETCHED, batch, found, visit
 from gossamer.testing.scheduler_contract import Plan
 
-
 #: Makes an empty schedule: a new process has one, or a server that was wiped.
 MakeScheduler = Callable[[Plan], Awaitable[Scheduler]]
 

@@ -109,3 +109,11 @@ class TroubleContract(SchedulerMaker):
         assert await bench.scheduler.stalled(NOW + 300) == []
         await fail(bench, 1)
         assert [stall.host for stall in await bench.scheduler.stalled(NOW + 300)] == ["a.test"]
+
+    @on_schedule(active_hosts=1)
+    async def test_a_host_that_was_never_filled_is_not_pushed_out_by_another(self, bench: Bench) -> None:
+        await bench.scheduler.activate([info("a.test")])
+        assert await bench.scheduler.missing(["b.test"]) == []
+        (refill,) = await bench.scheduler.hungry(9)
+        await bench.scheduler.push(refill, [])
+        assert await bench.scheduler.missing(["b.test"]) == ["b.test"]

@@ -1,0 +1,91 @@
+"""`crawl` and `scrape` of a shared job: submit it, work on it in the foreground, and write its outputs here."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import sys
+from typing import Any
+
+import uvloop
+
+from gossamer.asking import default_job_name
+from gossamer.cli.cluster_commands import refuse_shard, servers
+from gossamer.cli.crawling import RunOptions, check_outcome, command_line_of
+from gossamer.cli.terminal import say_rendered
+from gossamer.cluster import Cluster, JobPart, Servers, open_cluster
+from gossamer.config.job_file import JobSpec
+from gossamer.engine.loop import Ending
+from gossamer.engine.run import Run, one_cause
+from gossamer.errors import UsageError
+from gossamer.observe.progress import Progress, make_progress
+from gossamer.observe.summary import render_summary
+from gossamer.parts import failpoint_from_environment, steady_clock
+from gossamer.submission import make_job, submit
+
+
+def run_shared(values: dict[str, Any], spec: JobSpec, options: RunOptions) -> int:
+    """Run a shared job to its end, with whoever else works on it, and return the exit code."""
+    if options.fresh:
+        raise UsageError("--fresh is for jobs in a folder; give the job another name")
+    refuse_shard(spec)
+    name = options.job or default_job_name(spec)
+    with one_cause():
+        return uvloop.run(_run(servers(values), name, spec, options))
+
+
+class _Quiet:
+    """An event log for nobody: the progress display tells, and the ledger keeps."""
+
+    def write(self, event: str, /, **fields: object) -> None:
+        """Drop it."""
+
+
+async def _run(where: Servers, name: str, spec: JobSpec, options: RunOptions) -> int:
+    clock = steady_clock()
+    async with open_cluster(where, clock, failpoint_from_environment(), _Quiet(), patient=True) as cluster:
+        job = await make_job(cluster, name, spec)
+        async with JobPart.open(cluster, job, outputs=spec.outputs) as part:
+            progress = make_progress(
+                options.progress,
+                job=name,
+                max_pages=spec.settings.limits.max_pages,
+                quiet=options.quiet,
+                verbose=options.verbose,
+            )
+            run = Run(part.loop, part.ledger.counts, part.standing.pages, clock)
+            with progress:
+                ending = await _work(cluster, part, run, progress)
+                snapshot = await run.snapshot()
+                progress.update(snapshot)
+            if not options.quiet and options.progress != "json":
+                say_rendered(
+                    render_summary(
+                        snapshot,
+                        job=name,
+                        ending=str(ending),
+                        outputs=part.outputs.written(),
+                        resume_command=command_line_of(f"gossamer resume {shlex.quote(name)}"),
+                        place="",
+                        stream=sys.stderr,
+                    )
+                )
+        if ending is Ending.INTERRUPTED:
+            return run.signal_code or 130
+        listing = f"gossamer urls {shlex.quote(name)}"
+        check_outcome(
+            snapshot.states,
+            options,
+            lambda label, _reason: ("", f"{listing} --state {label}"),
+            done=ending is Ending.DONE,
+        )
+        return 0
+
+
+async def _work(cluster: Cluster, part: JobPart, run: Run, progress: Progress) -> Ending:
+    """Work while the seeds are still being added: others may begin with them too."""
+    async with asyncio.TaskGroup() as group:
+        seeding = group.create_task(submit(cluster, part.job, lambda _count: None), name="submit")
+        ending = await part.watched(lambda: run.watched(progress))
+        seeding.cancel()
+    return ending

@@ -1,0 +1,117 @@
+"""A worker process of shared jobs: it has a part in every job that has work."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gossamer.cluster import Cluster, JobPart
+from gossamer.engine.loop import Ending
+from gossamer.errors import BackendLost, GossamerError, UsageError
+from gossamer.frontier.postgres_jobs import JobRow, list_jobs
+from gossamer.frontier.postgres_ledger import PostgresLedger
+from gossamer.model.outcome import State
+
+#: A submit that was not heard of for so long has died.
+DEAD_SUBMIT_SECONDS = 60.0
+#: A job that could not be worked on is left alone for a while.
+_SULK_SECONDS = 30.0
+
+
+class Workforce:
+    """A worker process: has a part in every job that has work, or in one job, until it is stopped.
+
+    With `exit_when_done` it ends when the ledgers say that nothing is left, whatever the schedule looks like.
+    """
+
+    def __init__(self, cluster: Cluster, *, only: str = "", exit_when_done: bool = False) -> None:
+        self._cluster = cluster
+        self._only = only
+        self._exit_when_done = exit_when_done
+        self._parts: dict[int, JobPart | None] = {}
+        #: Jobs not to be tried again before an instant.
+        self._sulking: dict[int, float] = {}
+        #: Jobs whose time or size is used up.
+        self._finished: set[int] = set()
+        self._stopping = False
+        self._wake = asyncio.Event()
+
+    def stop(self, *, grace_seconds: float | None = None) -> None:
+        """Finish the requests under way, give back the rest, and end."""
+        self._stopping = True
+        self._cluster.vitals.drain()
+        for part in self._parts.values():
+            if part is not None:
+                part.loop.stop(Ending.INTERRUPTED, grace_seconds=grace_seconds)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Work."""
+        async with asyncio.TaskGroup() as group:
+            while not self._stopping:
+                jobs = await self._jobs()
+                # All at once: they are asked about in one transaction.
+                asked = await asyncio.gather(*map(self._has_work, jobs))
+                waiting = [job for job, has_work in zip(jobs, asked, strict=True) if has_work]
+                for job in waiting:
+                    if job.id not in self._parts and self._sulking.get(job.id, 0.0) <= self._cluster.clock():
+                        self._parts[job.id] = None
+                        group.create_task(self._take_part(job), name=f"job {job.name}")
+                if self._exit_when_done and not waiting and not self._parts:
+                    return
+                await self._rest()
+
+    async def _jobs(self) -> list[JobRow]:
+        self._cluster.vitals.tick()
+        jobs = await list_jobs(self._cluster.pool, self._only)
+        self._cluster.vitals.answered("postgres")
+        if self._only and not jobs:
+            raise UsageError(f"there is no job {self._only} at {self._cluster.pool.place}: submit it first")
+        return [job for job in jobs if not job.stopped and job.id not in self._finished]
+
+    async def _has_work(self, job: JobRow) -> bool:
+        ledger = self._cluster.ledger(job.id)
+        if job.paused:
+            # Whoever waits for the end of a paused job waits for its resumption.
+            return self._exit_when_done
+        if job.id not in self._parts and await ledger.is_drained():
+            return False
+        if job.seeding != "closed" and self._exit_when_done:
+            await self._check_submit(job, ledger)
+        return True
+
+    async def _check_submit(self, job: JobRow, ledger: PostgresLedger) -> None:
+        """Raise `UsageError` where all is done but for a submit that died: waiting for it would be for ever."""
+        heard_at = float(await ledger.get_meta("seeding_at") or job.created_at)
+        counts = await ledger.counts()
+        if self._cluster.clock() - heard_at > DEAD_SUBMIT_SECONDS and not counts[State.QUEUED, ""]:
+            raise UsageError(
+                f"the submit of job {job.name} stopped half-way: run it again, and it goes on from there"
+            )
+
+    async def _take_part(self, job: JobRow) -> None:
+        log = self._cluster.log
+        try:
+            async with JobPart.open(self._cluster, job) as part:
+                self._parts[job.id] = part
+                if self._stopping:
+                    return
+                log.write("job_started", job=job.name)
+                ending = await part.run()
+                log.write("job_ended", job=job.name, ending=str(ending), pages=part.loop.tally.pages)
+                if ending in {Ending.TIME_LIMIT, Ending.SIZE_LIMIT}:
+                    self._finished.add(job.id)
+        except BackendLost:
+            raise
+        except GossamerError as error:
+            # The job cannot be worked on; the others can.
+            log.write("job_failed", job=job.name, detail=str(error))
+            self._sulking[job.id] = self._cluster.clock() + _SULK_SECONDS
+        finally:
+            self._parts.pop(job.id, None)
+            self._wake.set()
+
+    async def _rest(self) -> None:
+        handle = asyncio.get_running_loop().call_later(self._cluster.seconds_to_look(), self._wake.set)
+        await self._wake.wait()
+        handle.cancel()
+        self._wake.clear()
