@@ -31,7 +31,7 @@ demo: $(VENV)/.run ## crawl the built-in site with the live display
 	@$(BIN)/gossamer demo
 
 test: $(VENV)/.dev ## run the tests
-	$(BIN)/python -m pytest -m 'not soak'
+	$(BIN)/python -m pytest -n 2 -m 'not soak'
 
 lint: $(VENV)/.dev $(VENV)/.bench
 	$(BIN)/ruff check .
@@ -42,7 +42,7 @@ lint: $(VENV)/.dev $(VENV)/.bench
 check: lint test ## ruff, mypy, import-linter and the tests
 
 soak: $(VENV)/.dev ## the long versions: many kills, long outages, fuzzing
-	$(BIN)/python -m pytest -m soak --timeout=1800
+	$(BIN)/python -m pytest -n 2 -m soak --timeout=1800
 
 bench: $(VENV)/.bench ## compare with other crawlers, in one run (needs nginx; Go where there is one)
 	$(BIN)/python -m bench.run --rounds 5 --write-docs

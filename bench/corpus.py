@@ -50,9 +50,11 @@ PACKAGES = (
 HTML = {".html", ".htm"}
 
 
-def build(pages: int | None = None, *, generated: bool = False, root: Path | None = None) -> Corpus:
-    """Return the corpus of at most `pages` pages in `bench/out`, building it if it is not there yet."""
-    chosen = () if generated else choose(pages)
+def build(
+    pages: int | None = None, *, generated: bool = False, root: Path | None = None, only: str = ""
+) -> Corpus:
+    """Return the corpus of at most `pages` pages in `bench/out`, building it if it is not there yet; of `only` one package."""
+    chosen = () if generated else choose(pages, only)
     key = "+".join(package.name for package in chosen) or f"generated-{pages or 5000}"
     root = root or CORPORA / key
     receipt = root.parent / f"{root.name}.json"
@@ -68,11 +70,11 @@ def build(pages: int | None = None, *, generated: bool = False, root: Path | Non
     return Corpus(root=root, **json.loads(receipt.read_text()))
 
 
-def choose(pages: int | None) -> tuple[Package, ...]:
+def choose(pages: int | None, only: str = "") -> tuple[Package, ...]:
     """Take installed packages in order, each that still fits in `pages`; empty when none is installed or fits."""
     left = pages if pages is not None else 1 << 30
     chosen = []
-    for package in PACKAGES:
+    for package in [each for each in PACKAGES if only in {"", each.name}]:
         size = len(html_files(package.root)) if (package.root / package.entry).is_file() else 0
         if 0 < size <= left:
             chosen.append(package)

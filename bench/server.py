@@ -7,7 +7,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -38,14 +38,14 @@ http {{
   gzip_types text/plain text/css application/javascript;
   client_body_temp_path {prefix}/body; proxy_temp_path {prefix}/proxy; fastcgi_temp_path {prefix}/fastcgi;
   uwsgi_temp_path {prefix}/uwsgi; scgi_temp_path {prefix}/scgi;
-  server {{ listen {host}:{port} backlog=4096; absolute_redirect off; root {root}; }}
+  server {{ {listen} absolute_redirect off; root {root}; }}
 }}
 """
 
 
 @contextmanager
-def serve(root: Path, *, gzip: bool = False) -> Iterator[str]:
-    """Serve `root` and yield the URL of its index page; the server is gone afterwards."""
+def serve(root: Path, *, gzip: bool = False, also: Sequence[str] = ()) -> Iterator[str]:
+    """Serve `root` and yield the URL of its index page, which `also` these hosts have; the server is gone afterwards."""
     if not Path(NGINX).exists():
         raise SystemExit(f"the benchmark needs nginx as {NGINX}: install it")
     port = free_port()
@@ -54,8 +54,7 @@ def serve(root: Path, *, gzip: bool = False) -> Iterator[str]:
         conf.write_text(
             CONF.format(
                 prefix=prefix,
-                host=HOST,
-                port=port,
+                listen=" ".join(f"listen {host}:{port} backlog=4096;" for host in (HOST, *also)),
                 root=root.resolve(),
                 mime="/etc/nginx/mime.types",
                 gzip="on" if gzip else "off",

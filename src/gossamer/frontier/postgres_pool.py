@@ -39,6 +39,14 @@ _SESSION = {
     "enable_material": "off",
     "jit": "off",
 }
+# Not by `idle_in_transaction_session_timeout`: the driver ends each pipeline with a Flush, at which the server takes the
+# session for a busy one. Only what has written has a transaction id: readers are left alone.
+_END_SILENT = """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE datname = current_database() AND usename = current_user AND application_name = 'gossamer'
+        AND state = 'idle in transaction' AND backend_xid IS NOT NULL
+        AND state_change < clock_timestamp() - make_interval(secs => %s::double precision)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +60,8 @@ class PostgresLimits:
     #: What the server has for that before we hang up.
     grace_seconds: float = 5.0
     connect_seconds: float = 10.0
-    #: A transaction whose worker is silent for longer is undone: others wait for its locks.
-    idle_seconds: float = 5.0
+    #: Whoever waits longer for a lock ends the transactions of workers that have been silent for as long.
+    lock_seconds: float = 5.0
     #: How long a call waits for a server that went away before it fails.
     patience_seconds: float = 60.0
 
@@ -210,12 +218,20 @@ class PostgresPool:
                 conflicts += 1
                 if conflicts > _MAX_CONFLICTS:
                     raise
-            except BackendLost:
+            except BackendLost as lost:
                 if now() + pause > deadline:
                     raise
+                if isinstance(lost.__cause__, self._psycopg.errors.LockNotAvailable):
+                    await self._end_silent()
                 # A restarted server meets its clients one by one.
                 await asyncio.sleep(pause * (0.5 + self._chance()))
                 pause = min(2 * pause, _MAX_PAUSE_SECONDS)
+
+    async def _end_silent(self) -> None:
+        """End transactions of workers that hold locks and have said nothing for long: frozen, or cut off from us."""
+        with suppress(GossamerError):
+            async with self._session() as session:
+                await session.commit(Query(_END_SILENT, (self._limits.lock_seconds,)))
 
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[Session]:
@@ -262,7 +278,7 @@ class PostgresPool:
             connection.adapters.register_dumper(kind, _dumper_of(self._psycopg, kind))
         settings = _SESSION | {
             "statement_timeout": f"{limits.statement_seconds * 1000:.0f}",
-            "idle_in_transaction_session_timeout": f"{limits.idle_seconds * 1000:.0f}",
+            "lock_timeout": f"{limits.lock_seconds * 1000:.0f}",
         }
         asked = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in settings.items())
         await connection.execute(f"SELECT {asked}")
@@ -335,8 +351,7 @@ def explained(psycopg: ModuleType, error: BaseException, place: str) -> Gossamer
             return kind(message.format(place=place, text=text))
     if isinstance(error, psycopg.OperationalError) and any(word in text for word in _REFUSALS):
         return UsageError(f"PostgreSQL at {place} refuses us ({text}): check user, password and database")
-    lost = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.IdleInTransactionSessionTimeout)
-    if isinstance(error, lost):
+    if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
         return BackendLost(
             f"PostgreSQL at {place} does not answer ({text}): check the server and the address"
         )

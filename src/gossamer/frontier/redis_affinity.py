@@ -19,8 +19,8 @@ MAX_WORKERS = 128
 class Affinity:
     """What of a schedule one worker leases first, by the workers it last heard of.
 
-    * A group stays with the worker that leased from it last. One that is new belongs to a part, and each part to a worker.
-    * Others' groups are leased when they have been due for `seconds`: their worker is busy or gone. Then they have moved.
+    * A group belongs to a part by its name, and each part to a worker.
+    * Others' groups are leased when they have been due for `seconds`, because their worker is busy, or when it is gone.
     """
 
     def __init__(self, worker: str, seconds: float) -> None:

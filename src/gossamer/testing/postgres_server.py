@@ -79,7 +79,7 @@ class PostgresServer:
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": "",
             "fsync": "on" if self._durable else "off",
-            "synchronous_commit": "on" if self._durable else "off",
+            "synchronous_commit": "on",
             "full_page_writes": "on" if self._durable else "off",
             "max_connections": 60,
             "shared_buffers": "128MB",

@@ -305,19 +305,14 @@ local function nobody(name)
   return string.format('-%011.0f', hash % PARTS)
 end
 
--- Whether a group is this worker's to lease first: it was the last to do so, or whoever was is gone, or there was nobody
--- and `mine` marks the group's part with a 1. An empty `mine` marks all there is.
+-- Whether a group is this worker's to lease first: `mine` marks its part with a 1, or whoever leased it last is gone.
+-- An empty `mine` marks all there is. Not whoever leased it last: a worker that comes later would find every host taken.
 local function is_mine(mine, spot)
-  if mine == '' then
+  if mine == '' or string.byte(mine, tonumber(string.sub(nobody(name_at(spot)), 2)) + 1) == 49 then
     return true
   end
   local home = string.sub(spot, 17, 28)
-  if home == me.worker then
-    return true
-  elseif string.byte(home) == 45 then
-    return string.byte(mine, tonumber(string.sub(home, 2)) + 1) == 49
-  end
-  return not is_present(home)
+  return string.byte(home) ~= 45 and not is_present(home)
 end
 
 -- -- windows ---------------------------------------------------------------------------------------------------
