@@ -253,6 +253,25 @@ def test_a_call_that_is_cancelled_loses_no_report_and_no_answer_is_taken_for_ano
     run(main)
 
 
+def test_whoever_asks_again_and_again_ends_when_cancelled_at_whatever_moment(server: RedisServer) -> None:
+    async def main() -> None:
+        scheduler = await redis_scheduler(Plan(), settings_for(server))
+
+        async def ask_for_ever() -> None:
+            while True:
+                await scheduler.outlook()
+
+        for turns in range(60):
+            task = asyncio.create_task(ask_for_ever())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            ended, _ = await asyncio.wait([task], timeout=3.0)
+            assert ended, f"cancelled after {turns} turns of the loop, it went on"
+
+    run(main)
+
+
 def test_a_cluster_that_lost_a_node_is_a_lost_backend() -> None:
     async def main(nodes: list[RedisServer]) -> None:
         settings = dataclasses.replace(QUICK, url=nodes[0].url, cluster=True)

@@ -40,13 +40,15 @@ _PAGES = """
     FROM unnest(%s::bigint[], %s::integer[], %s::integer[], %s::json[]) WITH ORDINALITY AS w(fp, attempt, status, record, n)
 """
 # One row for all workers of a job: whoever numbers its commit is alone until the commit is seen by everyone. So no
-# reader can meet a position and later one below it.
+# reader can meet a position and later one below it. Of a job that was deleted there is no head, and nothing may be written:
+# it has no position, which the log refuses.
 _HEAD = """
     WITH head AS (
         UPDATE log_heads SET position = position + 1 WHERE job = %s::integer RETURNING position
     )
     INSERT INTO log(job, position, number, batch, worker, committed_at, records, lost, duplicates)
-    SELECT %s::integer, position, %s::bigint, %s, %s, %s::double precision, %s::integer, %s, %s FROM head
+    SELECT %s::integer, position, %s::bigint, %s, %s, %s::double precision, %s::integer, %s, %s
+    FROM (VALUES (1)) AS one LEFT JOIN head ON true
     RETURNING position
 """
 _COUNT_PAGES = """

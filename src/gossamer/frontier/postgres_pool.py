@@ -331,6 +331,11 @@ _MEANINGS: tuple[tuple[frozenset[str], type[GossamerError], str], ...] = (
         "the ledger at {place} has no room ({text}): make some, then start workers again",
     ),
     (
+        frozenset({"23502"}),
+        LedgerFailed,
+        "the job is no longer in the ledger at {place}: it was deleted",
+    ),
+    (
         frozenset({"42P01", "3F000"}),
         UsageError,
         "the database {place} is not prepared: run `gossamer db upgrade`",

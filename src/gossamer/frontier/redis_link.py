@@ -197,7 +197,11 @@ class RedisLink:
             pipeline = self._client.pipeline(transaction=False)
         for script, call in scripts:
             pipeline.execute_command(command, script, 1, call.key, *call.arguments)
+        before = _cancellations()
         answers: list[Any] = await pipeline.execute(raise_on_error=False)
+        if _cancellations() > before:
+            # redis-py sends with `wait_for`, which in Python 3.11 forgets a cancellation that comes as it ends.
+            raise asyncio.CancelledError
         return answers
 
     def _translated(self, answer: Any) -> Any:
@@ -214,6 +218,11 @@ class RedisLink:
 def place_of(url: str) -> str:
     """Return the address without what may be a password."""
     return url.rpartition("@")[2].removeprefix("redis://").partition("?")[0]
+
+
+def _cancellations() -> int:
+    task = asyncio.current_task()
+    return task.cancelling() if task is not None else 0
 
 
 def redis_library() -> Any:

@@ -274,7 +274,7 @@ end
 
 -- -- who leases -----------------------------------------------------------------------------------------------
 
-local ABSENT_SECONDS = 15
+local ABSENT_SECONDS = 4
 
 -- Say that this worker leases. Who has not asked for a while is no longer counted on.
 local function note_worker()
