@@ -316,6 +316,9 @@ class JobPart:
             self._controls = await restore_controls(
                 self._scheduler, self._cluster.pool, self.job.name, before
             )
+            if before is UNKNOWN:
+                # It was asked. Nothing else says so of a Redis that never went away.
+                self._cluster.vitals.answered("redis")
         if self._controls.standing in {"paused", "stopped"}:
             self.loop.stop(Ending.INTERRUPTED)
 

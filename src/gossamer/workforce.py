@@ -6,6 +6,7 @@ import asyncio
 
 from gossamer.cluster import Cluster, JobPart
 from gossamer.engine.loop import Ending
+from gossamer.engine.run import one_cause
 from gossamer.errors import BackendLost, GossamerError, UsageError
 from gossamer.frontier.postgres_jobs import JobRow, list_jobs
 from gossamer.frontier.postgres_ledger import PostgresLedger
@@ -89,26 +90,30 @@ class Workforce:
             )
 
     async def _take_part(self, job: JobRow) -> None:
-        log = self._cluster.log
         try:
-            async with JobPart.open(self._cluster, job) as part:
-                self._parts[job.id] = part
-                if self._stopping:
-                    return
-                log.write("job_started", job=job.name)
-                ending = await part.run()
-                log.write("job_ended", job=job.name, ending=str(ending), pages=part.loop.tally.pages)
-                if ending in {Ending.TIME_LIMIT, Ending.SIZE_LIMIT}:
-                    self._finished.add(job.id)
+            with one_cause():
+                await self._work_on(job)
         except BackendLost:
             raise
         except GossamerError as error:
             # The job cannot be worked on; the others can.
-            log.write("job_failed", job=job.name, detail=str(error))
+            self._cluster.log.write("job_failed", job=job.name, detail=str(error))
             self._sulking[job.id] = self._cluster.clock() + _SULK_SECONDS
         finally:
             self._parts.pop(job.id, None)
             self._wake.set()
+
+    async def _work_on(self, job: JobRow) -> None:
+        log = self._cluster.log
+        async with JobPart.open(self._cluster, job) as part:
+            self._parts[job.id] = part
+            if self._stopping:
+                return
+            log.write("job_started", job=job.name)
+            ending = await part.run()
+            log.write("job_ended", job=job.name, ending=str(ending), pages=part.loop.tally.pages)
+            if ending in {Ending.TIME_LIMIT, Ending.SIZE_LIMIT}:
+                self._finished.add(job.id)
 
     async def _rest(self) -> None:
         handle = asyncio.get_running_loop().call_later(self._cluster.seconds_to_look(), self._wake.set)

@@ -1,4 +1,4 @@
-"""The commands that steer jobs: `db upgrade`, `pause`, `stop`, `sources`, and what `resume` does to a shared job."""
+"""The commands that steer jobs: `pause`, `stop`, `sources`, and what `resume` does to a shared job."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ from gossamer.config.settings import FrontierSettings, PolitenessSettings
 from gossamer.errors import BackendUnreachable, UsageError
 from gossamer.frontier import controls
 from gossamer.frontier.controls import Source, Steered, Wish
-from gossamer.frontier.postgres_pool import PostgresLimits, PostgresPool, place_of
-from gossamer.frontier.postgres_schema import VERSION, check_version, schema_version
-from gossamer.frontier.postgres_schema import upgrade as upgrade_schema
+from gossamer.frontier.postgres_pool import PostgresLimits, PostgresPool
+from gossamer.frontier.postgres_schema import check_version
 from gossamer.frontier.redis_scheduler import RedisScheduler
 from gossamer.model.url import canonicalise, host_of
 from gossamer.observe.report import instant_text
@@ -56,28 +55,8 @@ _jobs_dir = click.option(
 )
 
 
-# -- db upgrade ----------------------------------------------------------------------------------------
-
-
-@click.group(short_help="prepare the database of shared jobs")
-def db() -> None:
-    """Prepare the database of shared jobs."""
-
-
-@db.command(short_help="bring the tables up to date")
-@postgres_option
-def upgrade(postgres_url: str | None) -> None:
-    """Make the tables, or bring them up to date. Safe to run twice, and from several machines at once."""
-    dsn = _named(postgres_url)
-    before = schema_version(dsn)
-    if upgrade_schema(dsn):
-        what = f"upgraded from version {before} to {VERSION}" if before else f"made, version {VERSION}"
-        write_lines([f"The tables in {escape(place_of(dsn))} were {what}."])
-    else:
-        write_lines([f"Nothing to do: the tables in {escape(place_of(dsn))} have version {VERSION}."])
-
-
-def _named(postgres_url: str | None) -> str:
+def named_database(postgres_url: str | None) -> str:
+    """Return the database that was named. Raises `UsageError` where none was."""
     if not postgres_url:
         raise UsageError("which database? name it with --postgres URL, or in GOSSAMER_POSTGRES")
     return postgres_url
@@ -121,7 +100,7 @@ def steer_shared(job: str, wish: Wish, postgres_url: str, redis_url: str | None)
         await _bring_into_force(pool, redis_url, job)
         return steered
 
-    steered = _with_pool(postgres_url, work)
+    steered = with_pool(postgres_url, work)
     again = "already " if steered.before == steered.after else ""
     if wish == "pause" and steered.after == "stopped":
         raise UsageError(f"job {job} is stopped: `gossamer resume {shlex.quote(job)}` lets it go on")
@@ -236,17 +215,17 @@ def sources(
     postgres_url: str | None,
 ) -> None:
     """List the hosts of a shared job and how each is treated. Hosts are switched for all jobs of the database."""
-    dsn = _named(postgres_url)
+    dsn = named_database(postgres_url)
     switched = {_host(host): False for host in off} | {_host(host): True for host in on}
     if len(switched) < len({*off}) + len({*on}):
         raise UsageError("--off and --on name the same host: decide on one")
     set_to = {_host(host): _checked_delay(host, seconds) for host, seconds in delays}
     if switched or set_to:
-        _with_pool(dsn, lambda pool: _change_hosts(pool, redis_url, job, switched, set_to))
+        with_pool(dsn, lambda pool: _change_hosts(pool, redis_url, job, switched, set_to))
         write_lines(_change_lines(switched, set_to))
         _say_when(redis_url)
     else:
-        _with_pool(dsn, lambda pool: _show_sources(pool, job, style))
+        with_pool(dsn, lambda pool: _show_sources(pool, job, style))
 
 
 def _host(text: str) -> str:
@@ -336,7 +315,7 @@ def _source_row(line: SourceLine, rest_seconds: float) -> tuple[str, ...]:
 # -- servers -------------------------------------------------------------------------------------------
 
 
-def _with_pool(dsn: str, work: Callable[[PostgresPool], Awaitable[T]]) -> T:
+def with_pool(dsn: str, work: Callable[[PostgresPool], Awaitable[T]]) -> T:
     """Do `work` on a database whose tables fit."""
 
     async def run() -> T:
@@ -365,20 +344,29 @@ async def _bring_into_force(pool: PostgresPool, redis_url: str | None, job: str)
 @asynccontextmanager
 async def _operator(redis_url: str) -> AsyncIterator[RedisScheduler]:
     """Speak to the schedule as nobody's worker, and leave no trace of that."""
-    operator = RedisScheduler(
-        _OPERATOR,
+    async with on_schedule(redis_url, _OPERATOR) as operator:
+        yield operator
+        await operator.forget()
+
+
+@asynccontextmanager
+async def on_schedule(
+    redis_url: str, job: str, frontier: FrontierSettings | None = None
+) -> AsyncIterator[RedisScheduler]:
+    """Speak to the schedule as one who works on a job."""
+    schedule = RedisScheduler(
+        job,
         RedisSettings(url=redis_url),
-        FrontierSettings(),
+        frontier or FrontierSettings(),
         PolitenessSettings(),
         time.time,
         random.random,
     )
-    await operator.open()
+    await schedule.open()
     try:
-        yield operator
-        await operator.forget()
+        yield schedule
     finally:
-        await operator.close()
+        await schedule.close()
 
 
-COMMANDS: list[click.Command] = [pause, stop, sources, db]
+COMMANDS: list[click.Command] = [pause, stop, sources]

@@ -13,6 +13,7 @@ from gossamer.cli import (
     cluster_commands,
     control_commands,
     crawl_commands,
+    db_commands,
     demo_command,
     doctor_command,
     export_command,
@@ -54,6 +55,7 @@ for command in (
     *export_command.COMMANDS,
     *cluster_commands.COMMANDS,
     *control_commands.COMMANDS,
+    *db_commands.COMMANDS,
     *doctor_command.COMMANDS,
     *demo_command.COMMANDS,
 ):

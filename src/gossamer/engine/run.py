@@ -99,6 +99,9 @@ class Run:
         finally:
             for number in installed:
                 loop.remove_signal_handler(number)
+                if self.signal_code:
+                    # The end is near: whoever presses once more must not break what is being written down.
+                    loop.add_signal_handler(number, _ignore)
 
     async def snapshot(self) -> Snapshot:
         """Return the run as it is now."""
@@ -124,6 +127,10 @@ class Run:
             slowest=tuple(HostSpeed(host, t.fetches, t.mean) for host, t in slowest),
             ending=f"draining: {loop.ending}" if loop.ending else "",
         )
+
+
+def _ignore() -> None:
+    """Do nothing about a signal."""
 
 
 def by_label(counts: Counter[tuple[State, str]]) -> dict[str, dict[str, int]]:
