@@ -34,7 +34,7 @@ _FEW_TAGS = 1_500
 _MANY_TAGS = 10_000
 _LARGE_BYTES = 131_072
 #: More tags than this are a bomb whatever they are: each costs memory, and time for every element that is open.
-_MAX_TAGS = 30_000
+_MAX_TAGS = 150_000
 #: Different names of attributes in one document. The parser keeps them in a table that does not grow.
 _MAX_NAMES = 8_000
 #: Tags of a bomb that are kept, the first ones.
