@@ -54,6 +54,8 @@ from gossamer.policy.scope import MAX_ROOTS, Scope
 
 #: How often a worker looks what others have changed.
 LOOK_SECONDS = 1.0
+#: A submit that was not heard of for so long has died.
+DEAD_SUBMIT_SECONDS = 60.0
 #: A server may be away for so long before a worker gives up.
 _PATIENCE_SECONDS = 86_400.0
 #: So often the schedule is told all that operators have decided: it may have been emptied.

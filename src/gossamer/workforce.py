@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from gossamer.cluster import Cluster, JobPart
+from gossamer.cluster import DEAD_SUBMIT_SECONDS, Cluster, JobPart
 from gossamer.engine.loop import Ending
 from gossamer.engine.run import one_cause
 from gossamer.errors import BackendLost, GossamerError, UsageError
@@ -12,8 +12,6 @@ from gossamer.frontier.postgres_jobs import JobRow, list_jobs
 from gossamer.frontier.postgres_ledger import PostgresLedger
 from gossamer.model.outcome import State
 
-#: A submit that was not heard of for so long has died.
-DEAD_SUBMIT_SECONDS = 60.0
 #: A job that could not be worked on is left alone for a while.
 _SULK_SECONDS = 30.0
 

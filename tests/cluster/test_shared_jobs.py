@@ -64,7 +64,7 @@ def test_a_scrape_follows_nothing_and_keeps_the_names_of_its_inputs(
     done = gossamer(
         servers, "submit", "--scrape", "-i", "-", "--job", "job", *QUICK[:-2], stdin=f"{url}\nno url\n"
     )
-    assert "1 lines of the input are not URLs" in done.stderr
+    assert "1 line of the input is not a URL" in done.stderr
     crew.start()
     crew.finish()
     assert servers.ask("SELECT record->>'url', record->>'final_url' FROM pages") == [

@@ -18,7 +18,7 @@ import uvloop
 from gossamer.asking import default_job_name
 from gossamer.cli.backends import postgres_option, redis_option
 from gossamer.cli.crawl_commands import SECTIONS, SEED_OPTIONS, options
-from gossamer.cli.crawling import spec_from
+from gossamer.cli.crawling import say_bad_lines, spec_from
 from gossamer.cli.options import GroupedCommand, given, setting_options
 from gossamer.cli.supervision import Supervisor, without_flag
 from gossamer.cli.terminal import say
@@ -29,6 +29,7 @@ from gossamer.config.redis import RedisSettings
 from gossamer.engine.run import one_cause
 from gossamer.errors import UsageError
 from gossamer.observe.health import HealthServer
+from gossamer.observe.wording import counted
 from gossamer.observe.worker_log import WorkerLog
 from gossamer.parts import failpoint_from_environment, steady_clock
 from gossamer.submission import Submitted, make_job, submit
@@ -102,14 +103,13 @@ class _Ticker:
     def __call__(self, count: int) -> None:
         if time.monotonic() - self._said_at >= _PROGRESS_SECONDS:
             self._said_at = time.monotonic()
-            say(f"{self._name}: {count:,} URLs submitted so far")
+            say(f"{self._name}: {counted(count, 'URL')} submitted so far")
 
 
 def _say_submitted(name: str, done: Submitted) -> None:
-    if done.bad_lines.count:
-        say(f"gossamer: {done.bad_lines.count:,} lines of the input are not URLs; {done.bad_lines.first}")
+    say_bad_lines(done.bad_lines)
     say(
-        f"{name}: {done.accepted:,} URLs submitted; `gossamer status {shlex.quote(name)}` shows how far it has come"
+        f"{name}: {counted(done.accepted, 'URL')} submitted; `gossamer status {shlex.quote(name)}` shows how far it has come"
         if done.accepted
         else f"{name}: it was submitted before, and all its seeds are in"
     )

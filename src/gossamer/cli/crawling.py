@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import shlex
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +22,7 @@ from gossamer.config.load import load_settings
 from gossamer.config.settings import Settings
 from gossamer.engine.loop import Ending
 from gossamer.engine.run import Run, by_label
+from gossamer.engine.seeds import BadLines
 from gossamer.errors import NothingFetched, ThresholdCrossed, UsageError
 from gossamer.frontier.job_folder import JobFolder
 from gossamer.frontier.sqlite_reader import SqliteReader
@@ -115,7 +115,7 @@ async def _run(spec: JobSpec, folder: JobFolder, options: RunOptions, resume_com
             snapshot = await run.snapshot()
             progress.update(snapshot)
         job.write_report()
-        _say_bad_lines(job)
+        say_bad_lines(job.seeds.bad_lines)
         if not options.quiet and options.progress != "json":
             _summarise(job, snapshot, ending, resume_command)
         if ending is Ending.INTERRUPTED:
@@ -145,8 +145,8 @@ def _check_job(job: Job, states: States, options: RunOptions, *, done: bool) -> 
     check_outcome(states, options, partial(_example, job), done=done)
 
 
-def _say_bad_lines(job: Job) -> None:
-    bad = job.seeds.bad_lines
+def say_bad_lines(bad: BadLines) -> None:
+    """Mention the lines of an input that were no URLs."""
     if bad.count:
         what = (
             "line of the input is not a URL and was"
@@ -219,13 +219,3 @@ def command_line_of(resume: str) -> str:
     if any(word.startswith(("-H", "--header")) or _USER.search(word) for word in sys.argv[1:]):
         return resume
     return shlex.join(["gossamer", *sys.argv[1:]])
-
-
-def with_delay(settings: Settings, delay: float) -> Settings:
-    """Return settings with another delay."""
-    return replace(settings, politeness=replace(settings.politeness, delay=delay))
-
-
-def run_async(work: Any) -> Any:
-    """Run a coroutine on uvloop."""
-    return asyncio.Runner(loop_factory=uvloop.new_event_loop).run(work)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from gossamer.cli.job_lookup import Job, no_job, seeding_text
+from gossamer.cluster import DEAD_SUBMIT_SECONDS
 from gossamer.config.job_file import JobSpec
 from gossamer.errors import LedgerFailed
 from gossamer.frontier.answers import JobReader
@@ -26,8 +27,6 @@ from gossamer.parts import spec_from
 
 #: A worker that has committed nothing for so long is not said to be at work.
 _AT_WORK_SECONDS = 60.0
-#: A submit that was not heard of for so long has stopped.
-_SILENT_SECONDS = 60.0
 #: How long a command waits for a server that goes away while it changes something.
 _PATIENCE_SECONDS = 10.0
 
@@ -119,7 +118,7 @@ class SharedJob:
         """Say how far seeding has come, and whether whoever submits the job is still heard of."""
         meta = reader.meta()
         heard_at = _number(meta.get("seeding_at", ""), self.row.created_at)
-        if self.row.seeding == "closed" or time.time() - heard_at <= _SILENT_SECONDS:
+        if self.row.seeding == "closed" or time.time() - heard_at <= DEAD_SUBMIT_SECONDS:
             return seeding_text(meta)
         return f"{seeding_text(meta)}: submit stopped half-way: submit it again to go on"
 

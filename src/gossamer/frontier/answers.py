@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, Self
 
 import msgspec
 
 from gossamer.model.outcome import Cursor, GroupState, RobotsFile, State
+
+_MAX_CHAIN = 1000
 
 
 class UrlRow(msgspec.Struct, frozen=True):
@@ -38,6 +40,21 @@ class UrlRow(msgspec.Struct, frozen=True):
     hop: str
     #: The page it was found on, where the row of that page may be gone; else empty.
     parent_url: str
+
+
+def chain_of(row: UrlRow, own: int, find: Callable[[int], UrlRow | None]) -> tuple[UrlRow, ...]:
+    """Follow parents from a row that its ledger names `own`. An improved URL changes its parent: circles are possible."""
+    chain: list[UrlRow] = []
+    seen = {own}
+    parent = row.parent
+    while parent is not None and parent not in seen and len(chain) < _MAX_CHAIN:
+        seen.add(parent)
+        found = find(parent)
+        if found is None:
+            break
+        chain.append(found)
+        parent = found.parent
+    return tuple(chain)
 
 
 class FetchRow(msgspec.Struct, frozen=True):

@@ -9,14 +9,22 @@ from typing import Any, Self
 import msgspec
 
 from gossamer.errors import LedgerFailed
-from gossamer.frontier.answers import Explanation, FetchRow, Forgotten, HostNumbers, Timing, UrlRow, hop_of
+from gossamer.frontier.answers import (
+    Explanation,
+    FetchRow,
+    Forgotten,
+    HostNumbers,
+    Timing,
+    UrlRow,
+    chain_of,
+    hop_of,
+)
 from gossamer.frontier.postgres_jobs import JobRow
 from gossamer.frontier.postgres_moment import PostgresMoment
 from gossamer.frontier.sqlite_rows import MAX_DETAIL
 from gossamer.model.outcome import Cursor, GroupState, State
 
 _LOG_ROWS = 1000
-_MAX_CHAIN = 1000
 _MAX_FETCHES = 1000
 #: Hosts and groups that a report may name.
 _MAX_NAMED = 100
@@ -258,7 +266,7 @@ class PostgresReader:
         fetches = self._ask(_FETCHES, (row.url, self._job, fingerprint, _MAX_FETCHES))
         return Explanation(
             row,
-            self._chain(row),
+            chain_of(row, row.fingerprint, self.url),
             tuple(FetchRow(*fetch) for fetch in fetches),
             self._redirect(row),
             self._group(row.host),
@@ -272,20 +280,6 @@ class PostgresReader:
         """Return None: every URL keeps its row."""
         del url, fingerprint
         return None
-
-    def _chain(self, row: UrlRow) -> tuple[UrlRow, ...]:
-        """Follow parents. An improved URL changes its parent, so a circle cannot be ruled out."""
-        chain: list[UrlRow] = []
-        seen = {row.fingerprint}
-        parent = row.parent
-        while parent is not None and parent not in seen and len(chain) < _MAX_CHAIN:
-            seen.add(parent)
-            found = self.url(parent)
-            if found is None:
-                break
-            chain.append(found)
-            parent = found.parent
-        return tuple(chain)
 
     def _redirect(self, row: UrlRow) -> str:
         if row.hop or row.state != State.REDIRECTED:

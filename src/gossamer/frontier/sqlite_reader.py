@@ -10,14 +10,22 @@ from typing import Any, Self
 import msgspec
 
 from gossamer.errors import LedgerFailed
-from gossamer.frontier.answers import Explanation, FetchRow, Forgotten, HostNumbers, Timing, UrlRow, hop_of
+from gossamer.frontier.answers import (
+    Explanation,
+    FetchRow,
+    Forgotten,
+    HostNumbers,
+    Timing,
+    UrlRow,
+    chain_of,
+    hop_of,
+)
 from gossamer.frontier.sqlite_bloom import is_remembered, stored_plan
 from gossamer.frontier.sqlite_schema import connect_readonly, explained
 from gossamer.model.outcome import Cursor, GroupState, State
 
 _PAGE_ROWS = 1000
 _EDGE_ROWS = 1000
-_MAX_CHAIN = 1000
 _MAX_FETCHES = 1000
 #: The target of a redirect is the detail of its row, cut to this length.
 _MAX_DETAIL = 500
@@ -249,7 +257,7 @@ class SqliteReader:
                 return None
             return Explanation(
                 row,
-                self._chain(row),
+                chain_of(row, row.seq, self._row),
                 self._fetches(row.url, fingerprint),
                 self._redirect(row),
                 self._group(row.host),
@@ -267,20 +275,6 @@ class SqliteReader:
             if plan is None or not is_remembered(self._db, fingerprint):
                 return None
             return Forgotten(plan.error_rate, self._fetches(url, fingerprint))
-
-    def _chain(self, row: UrlRow) -> tuple[UrlRow, ...]:
-        """Follow parents. An improved URL changes its parent, so a circle cannot be ruled out."""
-        chain: list[UrlRow] = []
-        seen = {row.seq}
-        parent = row.parent
-        while parent is not None and parent not in seen and len(chain) < _MAX_CHAIN:
-            seen.add(parent)
-            found = self._row(parent)
-            if found is None:
-                break
-            chain.append(found)
-            parent = found.parent
-        return tuple(chain)
 
     def _fetches(self, url: str, fingerprint: int) -> tuple[FetchRow, ...]:
         rows = self._ask(
