@@ -9,7 +9,7 @@ from typing import Any
 from gossamer.config.load import load_settings
 from gossamer.errors import GossamerError
 
-from .reading import BACKENDS, Document
+from .reading import BACKENDS, Document, understood
 
 #: Documents by kind and name.
 Manifests = dict[str, Document]
@@ -23,6 +23,9 @@ SCALED = "ScaledObject/gossamer-worker"
 NETWORK = "NetworkPolicy/gossamer"
 SETTINGS = "ConfigMap/gossamer-settings"
 LABELS = {"app.kubernetes.io/name": "gossamer", "app.kubernetes.io/component": "worker"}
+#: What autoscalers go by. Each worker reports the whole queue of a crawl, and an idle one reports none.
+QUEUE, ALWAYS = "gossamer_queue_depth", "gossamer_build_info"
+WHOLE_QUEUE = f"sum(max by (job, exported_job) ({QUEUE})) or 0 * count({ALWAYS})"
 #: The first and the last address of what must stay out of reach, and metadata services wherever they are.
 INSIDE = (
     *("10.0.0.0", "10.255.255.255", "172.16.0.0", "172.31.255.255", "192.168.0.0", "192.168.255.255"),
@@ -140,12 +143,14 @@ def probes(manifests: Manifests) -> Iterator[str]:
             yield f"{probe} does not ask {path}"
     if container["ports"] != [{"name": "metrics", "containerPort": 9464}]:
         yield "the port has another name or number"
-    if container["args"][-2:] != ["--health-port", "9464"] or container["args"][0] != "worker":
+    served = understood(container["args"], manifests[SETTINGS]["data"])
+    if served.get("health_port") != 9464 or served.get("health_host") != "0.0.0.0":
         yield "health is served elsewhere than it is asked for"
 
 
 def time_to_drain(manifests: Manifests) -> Iterator[str]:
-    grace = float(manifests[SETTINGS]["data"]["GOSSAMER_GRACE_SECONDS"])
+    # As the worker itself understands it.
+    grace = understood(container_of(manifests)["args"], manifests[SETTINGS]["data"])["grace_seconds"]
     if pod_of(manifests, WORKER).get("terminationGracePeriodSeconds", 30) <= grace:
         yield "a worker is killed before it has drained"
     if "lifecycle" in container_of(manifests):
@@ -211,7 +216,7 @@ def _autoscaler(spec: Any) -> Iterator[str]:
     metrics = [each.get("external", {}) for each in spec["metrics"]]
     if spec["scaleTargetRef"] != target or not 1 <= spec["minReplicas"] < spec["maxReplicas"]:
         yield "the autoscaler scales something else, or to nothing"
-    if [each.get("metric", {}).get("name") for each in metrics] != ["gossamer_queue_depth"]:
+    if [each.get("metric", {}).get("name") for each in metrics] != [QUEUE]:
         yield "the autoscaler looks elsewhere"
     elif metrics[0]["target"]["type"] != "AverageValue":
         yield "the queue must be shared among the workers, not compared as a whole"
@@ -229,8 +234,8 @@ def _scaled_object(document: Any) -> Iterator[str]:
         yield "KEDA needs a server, a query, a threshold, and to know that no answer is not an empty queue"
     elif trigger["metadata"]["ignoreNullValues"] != "false":
         yield "no answer passes for an empty queue"
-    elif "sum(max by" not in trigger["metadata"]["query"] or not _texts(trigger["metadata"]):
-        yield "each worker reports the whole queue: adding the reports up counts it many times"
+    elif trigger["metadata"]["query"] != WHOLE_QUEUE or not _texts(trigger["metadata"]):
+        yield "KEDA must count the queue of each crawl once, and 0 if workers have none to report"
 
 
 def _texts(metadata: dict[str, Any]) -> bool:

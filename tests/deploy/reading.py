@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import copy
 import enum
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
+import click
 from ruamel.yaml import YAML
+
+from gossamer.cli.main import cli
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
-#: Which backends a worker uses is no setting of a crawl.
+#: Variables that hold passwords.
 BACKENDS = frozenset({"GOSSAMER_REDIS", "GOSSAMER_POSTGRES"})
 
 #: A document as YAML gives it: its shape is what the rules are about.
@@ -40,6 +45,19 @@ def read_env(path: Path) -> dict[str, str]:
     lines = [line.strip() for line in path.read_text("utf-8").splitlines()]
     pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
     return {name: value for name, _, value in pairs}
+
+
+def understood(words: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the program makes of a command line and of an environment, which is all it has. Nothing is run."""
+    command: click.Command = cli
+    rest = list(words)
+    while isinstance(command, click.Group):
+        name = rest.pop(0)
+        found = command.get_command(click.Context(command), name)
+        assert found is not None, f"there is no command {name}"
+        command = found
+    with patch.dict(os.environ, environment, clear=True):
+        return command.make_context(command.name, rest).params
 
 
 def changed(document: Document, path: tuple[str | int, ...], value: Any) -> Document:

@@ -14,17 +14,36 @@ import pytest
 
 from gossamer.config.load import load_settings
 
-from .reading import BACKENDS, DEPLOY, REMOVED, Document, Rule, changed, read_env, read_yaml, seconds, tagged
+from .reading import (
+    DEPLOY,
+    REMOVED,
+    Document,
+    Rule,
+    changed,
+    read_env,
+    read_yaml,
+    seconds,
+    tagged,
+    understood,
+)
 
 TEXT = (DEPLOY / "compose.yaml").read_text("utf-8")
 (COMPOSE,) = read_yaml(TEXT)
 OURS = ("migrate", "worker")
+REDIS = "redis://redis:6379/0"
+#: Stands for what a user has put into .env.
+FILLED = "filled"
 REQUIRED = r"\$\{POSTGRES_PASSWORD:\?[^}]*deploy/\.env[^}]*\}"
 
 
 def condition(compose: Document, service: str, needed: str) -> str:
     """Return what a service waits for in another; "" if it does not wait."""
     return str(compose["services"][service].get("depends_on", {}).get(needed, {}).get("condition", ""))
+
+
+def filled_in(text: str) -> str:
+    """Return a text as compose makes it, with every variable set."""
+    return re.sub(r"\$\{[^}]+\}", FILLED, text)
 
 
 def texts(document: Document) -> Iterator[str]:
@@ -100,15 +119,18 @@ def workers_that_can_be_scaled(compose: Document) -> Iterator[str]:
     )
     if any(":" in volume for volume in worker["volumes"]):
         yield "workers share a volume"
-    if worker["command"][:1] != ["worker"] or worker["command"][-2:] != ["--health-port", "9464"]:
+    served = understood(worker["command"], worker["environment"])
+    if served["health_port"] != 9464:
         yield "its health is not served where the image looks for it"
+    if served["health_host"] != "0.0.0.0":
+        yield "its figures can be asked for by itself alone"
 
 
 def time_to_drain(compose: Document) -> Iterator[str]:
     worker = compose["services"]["worker"]
-    if seconds(worker.get("stop_grace_period", "10s")) <= float(
-        worker["environment"]["GOSSAMER_GRACE_SECONDS"]
-    ):
+    # As the worker itself understands it.
+    grace = understood(worker["command"], worker["environment"])["grace_seconds"]
+    if seconds(worker.get("stop_grace_period", "10s")) <= grace:
         yield "a worker is killed before it has drained"
 
 
@@ -140,28 +162,34 @@ def backends_out_of_reach(compose: Document) -> Iterator[str]:
     for name in ("redis", "postgres"):
         if compose["services"][name]["networks"] != ["backend"] or "ports" in compose["services"][name]:
             yield f"{name} can be reached from outside"
-    if compose["services"]["worker"]["networks"] != ["backend", "outside"]:
-        yield "a worker needs both networks"
+    if compose["services"]["worker"]["networks"] != ["backend", "outside", "monitoring"]:
+        yield "a worker needs its backends, the internet, and whoever asks for its figures"
 
 
 def variables_that_are_explained(compose: Document) -> Iterator[str]:
     known = {*read_env(DEPLOY / ".env.example"), "GOSSAMER_IMAGE"}
     for text in texts(compose):
         yield from (
-            f"{name} is not in .env.example" for name in re.findall(r"\$\{(\w+)", text) if name not in known
+            f"{name} is not in .env.example"
+            for name in re.findall(r"(?<!\$)\$\{(\w+)", text)
+            if name not in known
         )
 
 
 def settings_that_exist(compose: Document) -> Iterator[str]:
     for name in OURS:
-        given = compose["services"][name]["environment"]
-        if not given.keys() >= BACKENDS:
-            yield f"{name} does not know its backends"
-        own = {word: "" if "$" in value else value for word, value in given.items() if word not in BACKENDS}
+        service = compose["services"][name]
+        given = {word: filled_in(value) for word, value in service["environment"].items()}
         try:
-            load_settings({}, own, None)
+            load_settings({}, given, None)
+            known = understood(service["command"], given)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with a setting is the complaint
             yield f"{name}: {error}"
+        else:
+            if known.get("postgres_url") != f"postgresql://gossamer:{FILLED}@postgres:5432/gossamer":
+                yield f"{name} does not know its database"
+            if known.get("redis_url", REDIS) != REDIS:
+                yield f"{name} does not know its Redis"
 
 
 WORKER = ("services", "worker")
@@ -198,8 +226,10 @@ BROKEN: list[tuple[Rule, tuple[str | int, ...], Any]] = [
     (workers_that_can_be_scaled, (*WORKER, "container_name"), "worker"),
     (workers_that_can_be_scaled, (*WORKER, "volumes"), ["jobs:/jobs"]),
     (workers_that_can_be_scaled, (*WORKER, "command"), ["worker", "--health-port", "9000"]),
+    (workers_that_can_be_scaled, (*WORKER, "environment", "GOSSAMER_HEALTH_HOST"), REMOVED),
     (time_to_drain, (*WORKER, "stop_grace_period"), "30s"),
     (time_to_drain, (*WORKER, "stop_grace_period"), REMOVED),
+    (time_to_drain, (*WORKER, "environment", "GOSSAMER_GRACE_SECONDS"), "60"),
     (no_secrets, ("services", "postgres", "environment", "POSTGRES_PASSWORD"), "hunter2"),
     (
         no_secrets,
@@ -225,6 +255,8 @@ BROKEN: list[tuple[Rule, tuple[str | int, ...], Any]] = [
     (settings_that_exist, (*WORKER, "environment", "GOSSAMER_GRACE"), "30"),
     (settings_that_exist, (*WORKER, "environment", "GOSSAMER_GRACE_SECONDS"), "half a minute"),
     (settings_that_exist, ("services", "migrate", "environment", "GOSSAMER_POSTGRES"), REMOVED),
+    (settings_that_exist, (*WORKER, "environment", "GOSSAMER_REDIS"), REMOVED),
+    (settings_that_exist, (*WORKER, "environment", "GOSSAMER_REDIS_URL"), "redis://redis:6379/0"),
 ]
 RULES = list(dict.fromkeys(rule for rule, _, _ in BROKEN))
 
@@ -255,7 +287,8 @@ def test_the_compose_file_fits_the_compose_specification(tmp_path: Path) -> None
 
 
 def test_no_secret_has_a_value_in_the_example_and_the_real_one_stays_out_of_the_repository() -> None:
-    assert read_env(DEPLOY / ".env.example")["POSTGRES_PASSWORD"] == ""
+    example = read_env(DEPLOY / ".env.example")
+    assert (example["POSTGRES_PASSWORD"], example["GRAFANA_PASSWORD"]) == ("", "")
     assert "deploy/.env" in (DEPLOY.parent / ".gitignore").read_text("utf-8").splitlines()
 
 
