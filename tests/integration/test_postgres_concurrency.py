@@ -11,12 +11,22 @@ import msgspec
 import psycopg
 import pytest
 
+from gossamer.config.postgres import PostgresLimits
 from gossamer.contracts import LogEntry
+from gossamer.frontier.controls import set_host_delay, settle_host, switch_host
 from gossamer.frontier.postgres_ledger import PostgresLedger
-from gossamer.frontier.postgres_pool import PostgresLimits
-from gossamer.model.outcome import GroupState, Retry, State
-from gossamer.testing.frontier_cases import FETCHED, NOW, batch, fingerprint_of, found, visit
-from gossamer.testing.ledger_contract import saying
+from gossamer.model.outcome import SWITCHED_OFF, Committed, GroupState, Hop, Retry, State, StoredCookie
+from gossamer.testing.frontier_cases import (
+    FETCHED,
+    NOW,
+    batch,
+    fingerprint_of,
+    found,
+    names_of,
+    request_for,
+    visit,
+)
+from gossamer.testing.ledger_contract import at_most, saying
 from gossamer.testing.postgres_rig import ask, new_database, workers
 from gossamer.testing.postgres_server import programs
 
@@ -150,6 +160,42 @@ def test_a_batch_sent_by_two_at_once_is_applied_once_and_answered_alike(dsn: str
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("limit", [1, 50, 237])
+def test_workers_that_reach_the_limit_at_once_bring_exactly_as_many_records(dsn: str, limit: int) -> None:
+    async def main() -> None:
+        async with workers(dsn, WORKERS) as ledgers:
+            pages = (await ledgers[0].add([found(f"a.test/{number}") for number in range(240)])).live
+
+            async def commit(ledger: PostgresLedger, number: int) -> list[Committed]:
+                mine = pages[number::WORKERS]
+                return [
+                    await ledger.commit(
+                        at_most(
+                            limit,
+                            f"{number}-{first}",
+                            *[
+                                visit(item, FETCHED, found(f"b.test/{item.seq}"))
+                                for item in mine[first : first + 4]
+                            ],
+                        )
+                    )
+                    for first in range(0, len(mine), 4)
+                ]
+
+            parts = await asyncio.gather(*[commit(ledger, n) for n, ledger in enumerate(ledgers)])
+            done = [each for part in parts for each in part]
+            assert sum(each.records for each in done) == limit
+            assert ask(dsn, "SELECT count(*) FROM pages") == [(limit,)]
+            assert sum(len(each.lost) for each in done) == 240 - limit
+            assert max(each.total or 0 for each in done) == limit
+            assert await ledgers[0].counts() == recount(dsn)
+            assert (await ledgers[0].counts())[State.QUEUED, ""] == 240
+            assert sum(ledger._pool.deadlocks for ledger in ledgers) == 0
+            assert len(await ledgers[0].take("a.test", 999, NOW)) == 240 - limit
+
+    asyncio.run(main())
+
+
 def test_of_pages_with_nearly_one_content_committed_at_once_one_has_a_record(dsn: str) -> None:
     async def main() -> None:
         async with workers(dsn, WORKERS) as ledgers:
@@ -215,19 +261,114 @@ def test_numbers_are_folded_now_and_then_and_stay_right(dsn: str, monkeypatch: p
     asyncio.run(main())
 
 
-def test_a_host_that_is_not_active_is_not_given_out(dsn: str) -> None:
+def test_a_host_that_is_switched_off_is_inactive_and_its_urls_are_held_in_all_jobs(dsn: str) -> None:
+    async def main() -> None:
+        async with (
+            workers(dsn) as (one,),
+            workers(dsn, job="other") as (other,),
+            workers(dsn, job="late") as (late,),
+        ):
+            for ledger in (one, other):
+                await ledger.add([found(f"{name}.test/{page}") for name in "ab" for page in range(3)])
+            await switch_host(one._pool, "job", "a.test", on=False)
+            assert await settle_host(one._pool, "a.test", on=False) == 6
+            await set_host_delay(one._pool, "job", "b.test", 5.0)
+            await late.add([found("a.test/1"), found("b.test/1"), found("c.test/1")])
+            copied = ask(
+                dsn, "SELECT host, active, min_delay FROM sources WHERE job = %s ORDER BY 1", late._job
+            )
+            assert copied == [("a.test", False, 0.0), ("b.test", True, 5.0), ("c.test", True, 0.0)]
+            for ledger in (one, other, late):
+                infos = await ledger.host_info(["a.test", "b.test", "unknown.test"])
+                assert [info.active for info in infos] == [False, True, True]
+            assert await late.hold(SWITCHED_OFF, "a.test") == 1
+            for ledger in (one, other):
+                assert await ledger.counts() == {(State.QUEUED, ""): 3, (State.HELD, SWITCHED_OFF): 3}
+            await switch_host(one._pool, "job", "a.test", on=True)
+            assert await late.hold(SWITCHED_OFF, "a.test") == 0, "it is on again"
+            assert await settle_host(one._pool, "a.test", on=True) == 7
+            assert await one.counts() == {(State.QUEUED, ""): 6}
+            assert [info.active for info in await one.host_info(["a.test"])] == [True]
+
+    asyncio.run(main())
+
+
+def test_what_is_under_way_when_its_host_is_switched_off_is_finished(dsn: str) -> None:
     async def main() -> None:
         async with workers(dsn) as (ledger,):
-            await ledger.add([found(f"h{number}.test/1") for number in range(4)])
-            await ledger.set_active("h1.test", active=False)
-            assert sorted((await ledger.hosts(0, 9))[0]) == ["h0.test", "h2.test", "h3.test"]
-            seen, after = await ledger.hosts(0, 2)
-            while after:
-                page, after = await ledger.hosts(after, 2)
-                seen += page
-            assert sorted(seen) == ["h0.test", "h2.test", "h3.test"]
-            await ledger.set_active("h1.test", active=True)
-            assert len((await ledger.hosts(0, 9))[0]) == 4
+            added = await ledger.add([found(f"a.test/{name}") for name in ("page", "again", "hop", "waits")])
+            page, again, hop, _ = added.live
+            await switch_host(ledger._pool, "job", "a.test", on=False)
+            await settle_host(ledger._pool, "a.test", on=False)
+            done = await ledger.commit(
+                batch(
+                    "1",
+                    visit(page, FETCHED, found("b.test/1")),
+                    visit(again, Retry("timeout", NOW)),
+                    visit(hop, Hop(msgspec.structs.replace(request_for("a.test/hop"), host="b.test"))),
+                )
+            )
+            assert (done.records, done.lost) == (1, frozenset({hop.request.fingerprint}))
+            assert names_of(done.live) == ["b.test/1"]
+            held = {(State.FETCHED, "ok"): 1, (State.QUEUED, ""): 1, (State.HELD, SWITCHED_OFF): 3}
+            assert await ledger.counts() == held == recount(dsn)
+            twice = await ledger.commit(batch("2", visit(again)))
+            assert twice.lost == {again.request.fingerprint}, "its attempt is over"
+            await switch_host(ledger._pool, "job", "a.test", on=True)
+            await settle_host(ledger._pool, "a.test", on=True)
+            assert len(await ledger.take("a.test", 9, NOW)) == 3
+            assert (await ledger.commit(batch("3", visit(hop)))).lost == {hop.request.fingerprint}
+
+    asyncio.run(main())
+
+
+def test_a_host_that_is_switched_on_while_workers_hold_it_has_nothing_held(dsn: str) -> None:
+    async def main() -> None:
+        async with workers(dsn, 4) as ledgers:
+            pool = ledgers[0]._pool
+            await ledgers[0].add([found(f"a.test/{page}") for page in range(200)])
+            for _ in range(5):
+                await switch_host(pool, "job", "a.test", on=False)
+                holding = [asyncio.create_task(each.hold(SWITCHED_OFF, "a.test")) for each in ledgers]
+                await switch_host(pool, "job", "a.test", on=True)
+                await settle_host(pool, "a.test", on=True)
+                await asyncio.gather(*holding)
+                assert await ledgers[0].counts() == {(State.QUEUED, ""): 200} == recount(dsn)
+
+    asyncio.run(main())
+
+
+def test_a_reader_of_cookies_gets_each_once_and_none_appears_behind_its_back(dsn: str) -> None:
+    async def main() -> None:
+        async with workers(dsn, 4) as (reader, *writers):
+            done, read = asyncio.Event(), list[tuple[int, bytes]]()
+
+            async def follow() -> None:
+                while not done.is_set():
+                    read.extend(await reader.cookies_after(read[-1][0] if read else 0))
+
+            async def write(ledger: PostgresLedger, writer: int) -> None:
+                pages = (await ledger.add([found(f"a.test/{writer}/{page}") for page in range(20)])).live
+                for page, item in enumerate(pages):
+                    # The same keys again and again, as a session has it.
+                    cookies = tuple(
+                        StoredCookie(f"{writer}-{key}", f"{page}-{key}".encode()) for key in range(3)
+                    )
+                    sent = msgspec.structs.replace(visit(item), cookies=cookies)
+                    await ledger.commit(batch(f"{writer}-{page}", sent))
+
+            async with asyncio.TaskGroup() as group:
+                group.create_task(follow())
+                async with asyncio.TaskGroup() as writing:
+                    for number, ledger in enumerate(writers):
+                        writing.create_task(write(ledger, number))
+                done.set()
+            read += await reader.cookies_after(read[-1][0])
+            assert [number for number, _ in read] == sorted({number for number, _ in read})
+            stored = await reader.cookies()
+            assert len(stored) == 9
+            assert [data for _, data in read if data.startswith(b"19-")] == stored
+            assert await reader.cookies_after(read[-1][0]) == []
 
     asyncio.run(main())
 

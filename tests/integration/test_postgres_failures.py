@@ -13,8 +13,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from gossamer.config.postgres import PostgresLimits
 from gossamer.errors import BackendLost, UsageError
-from gossamer.frontier.postgres_pool import PostgresLimits, PostgresPool, Query
+from gossamer.frontier.postgres_pool import PostgresPool, Query
 from gossamer.testing.frontier_cases import FETCHED, NOW, batch, found, names_of, visit
 from gossamer.testing.ledger_contract import PowerCut
 from gossamer.testing.postgres_rig import ask, new_database, workers

@@ -98,11 +98,15 @@ class Blobs(_Pieces):
     oid, element = 1001, 17
 
 
-class Jsons(_Pieces):
-    """JSON texts, kept byte by byte."""
+class Jsonbs(_Pieces):
+    """JSON texts, which the server takes apart."""
 
     __slots__ = ()
-    oid, element = 199, 114
+    oid, element = 3807, 3802
+
+    def __init__(self, values: Sequence[bytes]) -> None:
+        # Each has the version of its binary form before it.
+        super().__init__([b"\1" + value for value in values])
 
 
 class Texts(_Pieces):
@@ -122,7 +126,7 @@ class Texts(_Pieces):
 
 
 #: Every kind of array, for the driver.
-KINDS: tuple[type[Packed], ...] = (Bigints, Integers, Floats, Blobs, Jsons, Texts)
+KINDS: tuple[type[Packed], ...] = (Bigints, Integers, Floats, Blobs, Jsonbs, Texts)
 
 
 def storable(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What a PostgreSQL ledger keeps besides URLs: records, fetches, robots.txt, cookies, clocks, outputs and numbers."""
+"""What a PostgreSQL ledger keeps besides URLs and records: fetches, robots.txt, cookies, clocks, outputs and numbers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import zstandard
 
-from gossamer.frontier.postgres_arrays import Bigints, Blobs, Floats, Integers, Jsons, Texts, storable
+from gossamer.frontier.postgres_arrays import Bigints, Blobs, Floats, Integers, Texts, storable
 from gossamer.frontier.postgres_pool import Query
 from gossamer.model.outcome import (
     ROBOTS_ASSUMED,
@@ -15,15 +15,16 @@ from gossamer.model.outcome import (
     Cursor,
     GroupState,
     RobotsFile,
-    Settled,
     StoredCookie,
     Visit,
 )
+from gossamer.model.url import host_of
 from gossamer.policy.cookies import MAX_COOKIES
 
 #: First half of the key of a job's lock on its books.
 _BOOKS = 0x676F7373
 _NO_ANSWER = frozenset({ROBOTS_UNREACHABLE, ROBOTS_ASSUMED})
+_NEVER_ASKED = RobotsFile("", 0.0, ROBOTS_UNREACHABLE, b"", 0)
 
 _FETCHES = """
     INSERT INTO fetches(job, worker, fp, url, grp, kind, attempt, started_at, delay, elapsed, status, wire_bytes, problem,
@@ -33,11 +34,6 @@ _FETCHES = """
     FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::text[], %s::integer[], %s::double precision[],
                 %s::double precision[], %s::double precision[], %s::integer[], %s::bigint[], %s::text[], %s::bigint[])
         AS w(fp, url, grp, kind, attempt, started_at, delay, elapsed, status, wire_bytes, problem, robots)
-"""
-_PAGES = """
-    INSERT INTO pages(job, number, n, fp, attempt, status, record)
-    SELECT %s::integer, %s::bigint, w.n, w.fp, w.attempt, w.status, w.record
-    FROM unnest(%s::bigint[], %s::integer[], %s::integer[], %s::json[]) WITH ORDINALITY AS w(fp, attempt, status, record, n)
 """
 # One row for all workers of a job: whoever numbers its commit is alone until the commit is seen by everyone. So no
 # reader can meet a position and later one below it. Of a job that was deleted there is no head, and nothing may be written:
@@ -51,11 +47,19 @@ _HEAD = """
     FROM (VALUES (1)) AS one LEFT JOIN head ON true
     RETURNING position
 """
-_COUNT_PAGES = """
-    INSERT INTO sources AS s(job, host, grp, pages, last_crawl)
-    SELECT %s::integer, w.host, w.host, w.n, %s::double precision FROM unnest(%s::text[], %s::integer[]) AS w(host, n)
+_SOURCES = """
+    INSERT INTO sources AS s(job, host, grp, pages, last_crawl, robots_status, robots_fetched_at, crawl_delay)
+    SELECT %s::integer, w.host, w.host, w.n, CASE WHEN w.n > 0 THEN %s::double precision ELSE 0 END,
+           CASE WHEN w.fetched_at > 0 THEN w.status END, w.fetched_at, w.crawl_delay
+    FROM unnest(%s::text[], %s::integer[], %s::integer[], %s::double precision[], %s::double precision[])
+        AS w(host, n, status, fetched_at, crawl_delay)
     ON CONFLICT (host, job) DO UPDATE SET
-        pages = s.pages + excluded.pages, last_crawl = greatest(s.last_crawl, excluded.last_crawl)
+        pages = s.pages + excluded.pages, last_crawl = greatest(s.last_crawl, excluded.last_crawl),
+        robots_fetched_at = greatest(s.robots_fetched_at, excluded.robots_fetched_at),
+        robots_status = CASE WHEN excluded.robots_fetched_at > s.robots_fetched_at THEN excluded.robots_status
+                             ELSE s.robots_status END,
+        crawl_delay = CASE WHEN excluded.robots_fetched_at > s.robots_fetched_at THEN excluded.crawl_delay
+                           ELSE s.crawl_delay END
 """
 _GROUPS = """
     INSERT INTO groups AS g(grp, last_start, delay, until, failures, slowness)
@@ -102,6 +106,7 @@ _TRIM_COOKIES = """
     DELETE FROM cookies WHERE job = %s::integer AND id <=
         (SELECT id FROM cookies WHERE job = %s::integer ORDER BY id DESC LIMIT 1 OFFSET %s)
 """
+_COOKIES_AFTER = "SELECT id, data FROM cookies WHERE job = %s::integer AND id > %s::bigint ORDER BY id"
 _ROOTS = """
     INSERT INTO roots(job, root) SELECT %s::integer, * FROM unnest(%s::text[]) ON CONFLICT DO NOTHING
 """
@@ -109,19 +114,11 @@ _NOTES = """
     INSERT INTO notes(job, at, worker, level, url, note)
     SELECT %s::integer, %s::double precision, %s, 'warning', * FROM unnest(%s::text[], %s::text[])
 """
-_LOG = """
-    SELECT l.position, l.records, convert_to(
-        (SELECT string_agg(record::text, chr(10) ORDER BY n) FROM pages p WHERE p.number = l.number) || chr(10), 'UTF8'
-    )
-    FROM (
-        SELECT position, records, number FROM log WHERE job = %s::integer AND position > %s AND records > 0
-        ORDER BY position LIMIT %s
-    ) l ORDER BY l.position
-"""
 _HOST_INFO = """
-    SELECT s.pages, g.grp, g.last_start, g.delay, g.until, g.failures, g.slowness
+    SELECT s.pages, o.is_off IS NULL, g.grp, g.last_start, g.delay, g.until, g.failures, g.slowness
     FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY AS w(host, grp, place)
     LEFT JOIN LATERAL (SELECT pages FROM sources WHERE job = %s::integer AND host = w.host OFFSET 0) s ON true
+    LEFT JOIN LATERAL (SELECT true AS is_off FROM sources WHERE host = w.host AND NOT active LIMIT 1) o ON true
     LEFT JOIN LATERAL (SELECT * FROM groups WHERE grp = w.grp OFFSET 0) g ON true
     ORDER BY w.place
 """
@@ -160,27 +157,27 @@ def fetches(job: int, worker: str, visits: Sequence[Visit]) -> list[Query]:
     return [Query(_FETCHES, (job, worker, *columns))]
 
 
-def pages(job: int, number: int, visits: Sequence[Visit]) -> list[Query]:
-    """Write the records of a commit, in this order."""
-    if not visits:
+def sources(job: int, pages: Sequence[Visit], visits: Sequence[Visit], at: float) -> list[Query]:
+    """Count page records towards their hosts, and note what the newest robots.txt that was read of a host said.
+
+    Only under the lock of the log's head: whoever holds a row here and then waits for the head waits for ever. By
+    name, as whoever changes several hosts does.
+    """
+    counted = Counter(visit.known.request.host for visit in pages)
+    files = sorted((file for visit in visits for file in visit.robots), key=lambda file: file.fetched_at)
+    newest = {host_of(f"{file.origin}/"): file for file in files}
+    hosts = sorted({*counted, *newest})
+    if not hosts:
         return []
-    known = [visit.known for visit in visits]
-    status = [v.outcome.status if isinstance(v.outcome, Settled) else 0 for v in visits]
+    said = [newest.get(host, _NEVER_ASKED) for host in hosts]
     columns = (
-        Bigints([each.request.fingerprint for each in known]),
-        Integers([each.attempt for each in known]),
-        Integers(status),
-        Jsons([visit.record for visit in visits]),
+        Texts(hosts),
+        Integers([counted[host] for host in hosts]),
+        Integers([file.status for file in said]),
+        Floats([file.fetched_at for file in said]),
+        Floats([file.crawl_delay for file in said]),
     )
-    return [Query(_PAGES, (job, number, *columns))]
-
-
-def count_pages(job: int, visits: Sequence[Visit], at: float) -> list[Query]:
-    """Count page records towards their hosts. Only under the lock of the log's head, which makes the order safe."""
-    if not visits:
-        return []
-    counted = Counter(visit.known.request.host for visit in visits)
-    return [Query(_COUNT_PAGES, (job, at, Texts(list(counted)), Integers(counted.values())))]
+    return [Query(_SOURCES, (job, at, *columns))]
 
 
 def number() -> Query:
@@ -193,11 +190,6 @@ def log_entry(
 ) -> Query:
     """Give the commit its position in the record log. Everything after it keeps other commits of the job waiting."""
     return Query(_HEAD, (job, job, number, batch, worker, at, records, lost, duplicates))
-
-
-def log(job: int, after: int, limit: int) -> Query:
-    """Ask for entries of the record log."""
-    return Query(_LOG, (job, after, limit))
 
 
 def groups(states: Sequence[GroupState]) -> list[Query]:
@@ -288,6 +280,11 @@ def cookies(job: int, stored: Sequence[StoredCookie]) -> list[Query]:
         Query(_ADD_COOKIES, (job, Texts(list(kept)), Blobs(list(kept.values())))),
         Query(_TRIM_COOKIES, (job, job, MAX_COOKIES)),
     ]
+
+
+def cookies_after(job: int, number: int) -> Query:
+    """Ask for the cookies that were set since the one of that number, in the order they were set."""
+    return Query(_COOKIES_AFTER, (job, number))
 
 
 def roots(job: int, found: Iterable[str]) -> list[Query]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 
+from gossamer.config.postgres import PostgresLimits
 from gossamer.errors import BackendUnreachable, GossamerError
-from gossamer.frontier.postgres_pool import SCHEMA, PostgresLimits, PostgresPool, Query
+from gossamer.frontier.postgres_pool import SCHEMA, PostgresPool, Query
 from gossamer.frontier.postgres_schema import schema_version
 from gossamer.model.server import ClockReading, PostgresFacts, best_reading
 

@@ -8,6 +8,8 @@ from gossamer.errors import UsageError
 from gossamer.frontier.postgres_arrays import storable
 from gossamer.frontier.postgres_pool import PostgresPool, Query, Session
 
+#: A submit that was not heard of for so long has died.
+DEAD_SUBMIT_SECONDS = 60.0
 _DELETE_SECONDS = 3600.0
 #: What has rows of a job, the job itself apart.
 _TABLES = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -11,13 +12,16 @@ import zstandard
 
 from gossamer.contracts import Added, Clock, Failpoint, HostInfo, LogEntry, no_failpoint
 from gossamer.frontier import postgres_books as books
+from gossamer.frontier import postgres_records as records
 from gossamer.frontier import postgres_sweeps as sweeps
 from gossamer.frontier import postgres_urls as urls
 from gossamer.frontier.postgres_arrays import Texts, storable
 from gossamer.frontier.postgres_contents import claim
 from gossamer.frontier.postgres_plan import Finding, Plan
-from gossamer.frontier.postgres_pool import PostgresPool, Query, Session, TextRefused
+from gossamer.frontier.postgres_pool import LimitPassed, PostgresPool, Query, Session, TextRefused
+from gossamer.frontier.postgres_room import check_limit, count_under_lock
 from gossamer.frontier.postgres_writer import UrlWriter
+from gossamer.frontier.room import Room
 from gossamer.model.outcome import (
     Batch,
     Committed,
@@ -51,7 +55,6 @@ _SET_GROUPS = """
     UPDATE sources s SET grp = w.grp FROM unnest(%s::text[], %s::text[]) AS w(host, grp)
     WHERE s.job = %s::integer AND s.host = w.host AND s.grp <> w.grp
 """
-_SET_ACTIVE = "UPDATE sources SET active = %s WHERE job = %s::integer AND host = %s"
 _COUNTS = """
     SELECT state, reason, sum(n)::bigint FROM counts WHERE job = %s::integer GROUP BY state, reason HAVING sum(n) > 0
 """
@@ -61,7 +64,6 @@ _ROBOTS = """
     ORDER BY fetched_at DESC LIMIT 1
 """
 _UNREACHABLE = "SELECT since FROM robots_failures WHERE job = %s::integer AND origin = %s"
-_COOKIES = "SELECT data FROM cookies WHERE job = %s::integer ORDER BY id"
 _CURSORS = 'SELECT output, position, "offset", records FROM cursors WHERE job = %s::integer'
 _ROOTS = "SELECT root FROM roots WHERE job = %s::integer LIMIT %s"
 
@@ -163,19 +165,33 @@ class PostgresLedger:
                     wanted.add(visit.known.request.host)
         hosts = await self._writer.hosts(wanted)
         try:
-            committed = await self._pool.transact(lambda session: self._commit(session, batch, hosts))
+            committed = await self._commit_what_fits(batch, hosts)
         except TextRefused:
-            readable = _repaired(batch)
-            committed = await self._pool.transact(lambda session: self._commit(session, readable, hosts))
+            committed = await self._commit_what_fits(records.storable(batch), hosts)
         self._failpoint("commit:done")
         self._commits += 1
         if self._commits % _COMMITS_A_FOLD == 0:
             await self._pool.ask(*books.fold(self._job))
         return committed
 
-    async def _commit(self, session: Session, batch: Batch, hosts: Mapping[str, int]) -> Committed:
+    async def _commit_what_fits(self, batch: Batch, hosts: Mapping[str, int]) -> Committed:
+        """Commit as if all its records had room; where they have not, as many as have."""
+        counts = False
+        while True:
+            try:
+                return await self._pool.transact(partial(self._commit, batch, hosts, counts=counts))
+            except LimitPassed:
+                # Again and again only while others bring the job nearer to its limit.
+                counts = True
+
+    async def _commit(
+        self, batch: Batch, hosts: Mapping[str, int], session: Session, *, counts: bool
+    ) -> Committed:
         job, visits = self._job, batch.visits
         found = [item for visit in visits for item in visit.found]
+        room = None
+        if counts and batch.max_records is not None:
+            room = batch.max_records - (await session.run(*count_under_lock(job)))[-1].rows[0][0]
         known, number, *rest = await session.run(
             Query(_BATCH, (job, batch.id)),
             books.number(),
@@ -187,14 +203,15 @@ class PostgresLedger:
             return Committed(position, _unpack(lost), [], repeated=True, duplicates=_unpack(duplicates))
         plan = Plan()
         plan.learn(rest[-1].rows)
-        winners, lost = plan.settle(visits)
+        winners, lost = plan.settle(visits, Room(room))
         plan.accept(
             Finding(item, visit.known.request.fingerprint) for visit in winners for item in visit.found
         )
         fetches = books.fetches(job, self._worker, visits)
         new, waiting = await self._writer.write(session, plan, rest[0].rows, hosts, batch.at, *fetches)
-        live = [item.known for item in plan.requeued] + new + waiting
-        done = Committed(0, lost, live, len(plan.new))
+        live = plan.queued_again() + new + waiting
+        total = batch.max_records - room if batch.max_records is not None and room is not None else None
+        done = Committed(0, lost, live, len(plan.new), total=total)
         return await self._record(session, batch, winners, plan, done, number.rows[0][0])
 
     async def _record(
@@ -220,21 +237,27 @@ class PostgresLedger:
             *([urls.settle(job, settled, at, 0)] if settled else ()),
             *contents,
             *self._books(batch, winners),
-            *books.pages(job, number, pages),
+            *records.pages(job, number, pages),
             *books.notes(job, self._worker, batch.visits, at),
             *books.groups(batch.groups),
             *books.cursors(job, batch.cursors),
             *books.counts(job, plan.counts),
             *books.totals(job, batch.visits, len(pages)),
         )
+        lines = await records.lines(session, number, pages)
         self._failpoint("commit:written")
         duplicates = frozenset(repeated)
         answer = _pack(list(done.lost)), _pack(list(duplicates))
         entry = books.log_entry(job, number, batch.id, self._worker, at, len(pages), *answer)
-        head = await session.commit(entry, *books.count_pages(job, pages, at))
-        lines = b"\n".join([*(visit.record for visit in pages), b""]) if pages else b""
+        check = [check_limit(job, batch.max_records)] if pages and batch.max_records is not None else []
+        head, *more = await session.commit(entry, *books.sources(job, pages, batch.visits, at), *check)
         return msgspec.structs.replace(
-            done, position=head[0].rows[0][0], records=len(pages), lines=lines, duplicates=duplicates
+            done,
+            position=head.rows[0][0],
+            records=len(pages),
+            lines=lines,
+            duplicates=duplicates,
+            total=more[-1].rows[0][0] if check else done.total,
         )
 
     def _books(self, batch: Batch, winners: Sequence[Visit]) -> list[Query]:
@@ -256,8 +279,7 @@ class PostgresLedger:
     async def hosts(self, after: int, limit: int) -> tuple[list[str], int]:
         """Return hosts that have live URLs, and the key to pass as `after` next time; 0 begins anew."""
         (found,) = await self._pool.read(urls.live_hosts(self._job, after, limit))
-        names = [host for _, host, active in found.rows if active]
-        return names, found.rows[-1][0] if len(found.rows) == limit else 0
+        return [host for _, host in found.rows], found.rows[-1][0] if len(found.rows) == limit else 0
 
     async def host_info(self, hosts: Sequence[str], groups: Mapping[str, str] = {}) -> list[HostInfo]:
         """Return page counts and the persisted politeness state of hosts; notes the group of those named in `groups`."""
@@ -267,13 +289,11 @@ class PostgresLedger:
         wanted = [groups.get(host, host) for host in hosts]
         found = (await self._pool.ask(*change, books.host_info(self._job, hosts, wanted)))[-1].rows
         return [
-            HostInfo(host, pages or 0, GroupState(*state) if state[0] is not None else GroupState(group))
-            for host, group, (pages, *state) in zip(hosts, wanted, found, strict=True)
+            HostInfo(
+                host, pages or 0, GroupState(*state) if state[0] is not None else GroupState(group), active
+            )
+            for host, group, (pages, active, *state) in zip(hosts, wanted, found, strict=True)
         ]
-
-    async def set_active(self, host: str, *, active: bool) -> None:
-        """Let a host be scheduled or not, whatever it has waiting. Its URLs stay as they are."""
-        await self._pool.ask(Query(_SET_ACTIVE, (active, self._job, host)))
 
     async def is_drained(self) -> bool:
         """Say whether seeding is closed and no live URL is left: the job is done."""
@@ -295,11 +315,19 @@ class PostgresLedger:
 
     async def cookies(self) -> list[bytes]:
         """Return the cookies that visits have brought, the one set longest ago first."""
-        return [data for (data,) in (await self._pool.read(Query(_COOKIES, (self._job,))))[0].rows]
+        return [data for _, data in await self.cookies_after(0)]
+
+    async def cookies_after(self, number: int) -> list[tuple[int, bytes]]:
+        """Return the cookies that were set since the one of that number, each with its own; none appears before these."""
+        # A cookie that is set again has a new number, and numbers are given under the lock of the job's books.
+        return [
+            (n, data) for n, data in (await self._pool.read(books.cookies_after(self._job, number)))[0].rows
+        ]
 
     async def log(self, after: int, limit: int) -> list[LogEntry]:
         """Return batches of the record log behind a position. None will ever appear before one that was returned."""
-        return [LogEntry(*row) for row in (await self._pool.ask(books.log(self._job, after, limit)))[0].rows]
+        (found,) = await self._pool.ask(records.log(self._job, after, limit))
+        return [records.entry_of(row) for row in found.rows]
 
     async def cursors(self) -> list[Cursor]:
         """Return the outputs and how far each has come."""
@@ -330,6 +358,10 @@ class PostgresLedger:
         """Return the running totals: records, fetches, wire_bytes."""
         return dict((await self._pool.read(Query(_TOTALS, (self._job,))))[0].rows)
 
+    async def count_records(self) -> int:
+        """Return the number of records, of whichever worker."""
+        return (await self.totals()).get("records", 0)
+
     async def get_meta(self, key: str) -> str:
         """Return a note about the job, or an empty string."""
         rows = (await self._pool.read(Query(_GET_META, (self._job, key))))[0].rows
@@ -347,14 +379,3 @@ class PostgresLedger:
 def _numbers(count: int) -> list[Query]:
     """Take numbers for new URLs; one block even for none, so that answers stand at the same place."""
     return [urls.numbers(max(count, 1))]
-
-
-def _repaired(batch: Batch) -> Batch:
-    """Return the batch with records that are UTF-8."""
-    return msgspec.structs.replace(
-        batch,
-        visits=tuple(
-            msgspec.structs.replace(visit, record=visit.record.decode("utf-8", "replace").encode())
-            for visit in batch.visits
-        ),
-    )

@@ -9,11 +9,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from gossamer.frontier.room import Room
 from gossamer.frontier.sqlite_rows import MAX_DETAIL
-from gossamer.model.outcome import Crashed, Deferred, Found, Hop, Retry, Settled, State, Visit
+from gossamer.model.outcome import SWITCHED_OFF, Crashed, Deferred, Found, Hop, Retry, Settled, State, Visit
 from gossamer.model.request import Known, Request
 
 _QUEUED = int(State.QUEUED)
+_HELD = int(State.HELD)
 _REFUSED = int(State.REFUSED)
 _REDIRECTED = int(State.REDIRECTED)
 
@@ -90,7 +92,7 @@ class Plan:
             else:
                 self.rows[row[0]] = Row(*row)  # type: ignore[index, arg-type]
 
-    def settle(self, visits: Sequence[Visit]) -> tuple[list[Visit], frozenset[int]]:
+    def settle(self, visits: Sequence[Visit], room: Room) -> tuple[list[Visit], frozenset[int]]:
         """Apply outcomes by compare-and-set on (live, attempt); returns winners, in the order of records, and losers."""
         winners: list[Visit] = []
         lost: set[int] = set()
@@ -99,7 +101,7 @@ class Plan:
             row = self.rows.get(fp)
             if isinstance(visit.outcome, Deferred):
                 continue
-            if row is None or row.state != _QUEUED or row.attempt != visit.known.attempt:
+            if row is None or not _may_settle(row, visit) or not room.takes(visit):
                 lost.add(fp)
                 continue
             winners.append(visit)
@@ -119,7 +121,13 @@ class Plan:
                 return
         self.settled.append(change)
         self.rows[row.fp] = row._replace(state=change.state, reason=change.reason)
-        self._move((_QUEUED, ""), (change.state, change.reason))
+        self._move((row.state, row.reason), (change.state, change.reason))
+
+    def queued_again(self) -> list[Known]:
+        """Return what is to be tried again and not held meanwhile."""
+        return [
+            item.known for item in self.requeued if self.rows[item.known.request.fingerprint].state == _QUEUED
+        ]
 
     def repeat(self, visit: Visit, detail: str) -> Settling:
         """Return how a page is settled again, that is the duplicate of another."""
@@ -163,6 +171,16 @@ class Plan:
     def _move(self, before: tuple[int, str], after: tuple[int, str]) -> None:
         self.counts[before] -= 1
         self.counts[after] += 1
+
+
+def _may_settle(row: Row, visit: Visit) -> bool:
+    """Say whether a visit counts: its URL is live at its attempt, or was until its host was switched off."""
+    if row.attempt != visit.known.attempt:
+        return False
+    if row.state == _HELD and row.reason == SWITCHED_OFF:
+        # A hop would take it to another host, where nobody would look for what was switched off.
+        return not isinstance(visit.outcome, Hop)
+    return row.state == _QUEUED
 
 
 def best_of(found: Iterable[Finding]) -> dict[int, Finding]:

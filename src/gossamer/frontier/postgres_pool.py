@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from gossamer.config.postgres import PostgresLimits
 from gossamer.errors import BackendLost, GossamerError, LedgerFailed, UsageError
 from gossamer.frontier.postgres_arrays import KINDS, Packed
 from gossamer.frontier.postgres_reads import PostgresReads, finished
@@ -49,23 +50,6 @@ _END_SILENT = """
 """
 
 
-@dataclass(frozen=True, slots=True)
-class PostgresLimits:
-    """Bounds of how PostgreSQL is used."""
-
-    #: Connections a worker holds at most.
-    connections: int = 4
-    #: A statement that takes longer is given up by the server.
-    statement_seconds: float = 30.0
-    #: What the server has for that before we hang up.
-    grace_seconds: float = 5.0
-    connect_seconds: float = 10.0
-    #: Whoever waits longer for a lock ends the transactions of workers that have been silent for as long.
-    lock_seconds: float = 5.0
-    #: How long a call waits for a server that went away before it fails.
-    patience_seconds: float = 60.0
-
-
 class Query(NamedTuple):
     """A statement and its parameters."""
 
@@ -88,6 +72,10 @@ class DeadlockLost(ConflictLost):
     """Two transactions waited for each other, which the order of locks should never let happen."""
 
 
+class LimitPassed(GossamerError):
+    """The transaction would have brought more records than the job may have, and was rolled back."""
+
+
 class TextRefused(LedgerFailed):
     """A record is no text that PostgreSQL could hold."""
 
@@ -98,6 +86,9 @@ def driver() -> ModuleType:
         import psycopg  # noqa: PLC0415 - only jobs on PostgreSQL need it
     except ImportError as error:
         raise UsageError("PostgreSQL needs an extra: pip install 'gossamer[postgres]'") from error
+    if not (own := logging.getLogger("psycopg")).handlers:
+        # It warns on stderr of what it raises as well. Who wants that gives the root a handler.
+        own.addHandler(logging.NullHandler())
     return psycopg
 
 
@@ -183,6 +174,9 @@ class PostgresPool:
         #: Transactions that lost against others and were tried again, and those among them that were deadlocks.
         self.conflicts = 0
         self.deadlocks = 0
+        #: Told of every transaction that was answered, and of every attempt that the server was silent on.
+        self.answered: Callable[[], None] = lambda: None
+        self.failed: Callable[[BackendLost], None] = lambda _error: None
 
     def __repr__(self) -> str:
         return f"<PostgresPool {self.place}>"
@@ -219,6 +213,9 @@ class PostgresPool:
                 if conflicts > _MAX_CONFLICTS:
                     raise
             except BackendLost as lost:
+                # An error with a code was said by the server: it is there.
+                if not getattr(lost.__cause__, "sqlstate", None):
+                    self.failed(lost)
                 if now() + pause > deadline:
                     raise
                 if isinstance(lost.__cause__, self._psycopg.errors.LockNotAvailable):
@@ -248,6 +245,7 @@ class PostgresPool:
             finally:
                 self.round_trips += session.round_trips
             self._idle.append(connection)
+            self.answered()
 
     async def _give_up(self, connection: psycopg.AsyncConnection[tuple[Any, ...]], session: Session) -> None:
         """Roll back and keep the connection, or close it where that cannot be done."""
@@ -319,6 +317,12 @@ _MEANINGS: tuple[tuple[frozenset[str], type[GossamerError], str], ...] = (
         frozenset({"40001", "23505"}),
         ConflictLost,
         "the ledger at {place} is too busy ({text}): use fewer workers",
+    ),
+    (
+        # A division by zero: see `postgres_room.check_limit`.
+        frozenset({"22012"}),
+        LimitPassed,
+        "the job at {place} has all the records it may have",
     ),
     (
         frozenset({"22021", "22P02", "22P05"}),

@@ -33,11 +33,25 @@ _JOBS = """
     SELECT j.id, j.name, j.spec, j.settings, j.created_at, j.paused, j.stopped, coalesce(m.value, '')
     FROM jobs j LEFT JOIN meta m ON m.job = j.id AND m.key = 'seeding' ORDER BY j.name COLLATE "C"
 """
-_URL_ROW = """
+_URL_ROWS = """
     SELECT u.seq, u.fp, u.url, coalesce(s.host, ''), u.state, u.reason, coalesce(u.detail, ''), u.depth, u.source,
            u.parent, u.tries, u.crashes, u.not_before, coalesce(u.status, 0), coalesce(u.settled_at, 0), u.request
-    FROM urls u LEFT JOIN sources s ON s.id = u.host
+    FROM {urls} u LEFT JOIN sources s ON s.id = u.host
 """
+_URL_ROW = _URL_ROWS.format(urls="urls")
+# The reasons of a state, by skipping through the index.
+_REASONS = """
+    WITH RECURSIVE found(reason) AS (
+        (SELECT reason FROM urls WHERE job = {job:d} AND state = {state:d} ORDER BY reason LIMIT 1)
+        UNION ALL
+        SELECT (SELECT reason FROM urls WHERE job = {job:d} AND state = {state:d} AND reason > f.reason ORDER BY reason LIMIT 1)
+        FROM found f WHERE f.reason IS NOT NULL
+    )
+    SELECT reason FROM found WHERE reason IS NOT NULL LIMIT {limit:d}
+"""
+_OF_A_REASON = "(SELECT * FROM urls WHERE job = {job:d} AND state = {state:d} AND reason = %s ORDER BY seq)"
+#: A state with more reasons is sorted.
+_MAX_MERGED = 32
 _COUNTS = """
     SELECT state, reason, sum(n)::bigint AS n FROM counts WHERE job = %s GROUP BY state, reason HAVING sum(n) > 0
     ORDER BY state, n DESC, reason COLLATE "C"
@@ -77,6 +91,27 @@ _GROUP = """
 def read_jobs(moment: PostgresMoment) -> list[JobRow]:
     """Return every job of a database, by name."""
     return [JobRow(*row) for row in moment.ask(_JOBS)]
+
+
+def listing(
+    job: int, state: State | None, reason: str | None, host: str | None, merged: Sequence[str] = ()
+) -> tuple[str, list[object]]:
+    """Return the question for URLs in the order of their discovery, but for its last parameter: how many of them.
+
+    `merged` are all reasons of `state`: the index has the URLs of each in this order, so that they need not be sorted.
+    """
+    parameters: list[object] = list(merged)
+    part = _OF_A_REASON.format(job=job, state=state) if merged else ""
+    urls = f"({' UNION ALL '.join([part] * len(merged))})" if merged else "urls"
+    # Numbers as constants, so that the planner sees which index has the rows.
+    where = [f"u.job = {job:d}", *([] if state is None else [f"u.state = {state:d}"])]
+    if reason is not None:
+        where.append("u.reason = %s")
+        parameters.append(reason)
+    if host is not None:
+        where.append("u.host = (SELECT id FROM sources WHERE job = %s AND host = %s)")
+        parameters += [job, host]
+    return f"{_URL_ROWS.format(urls=urls)} WHERE {' AND '.join(where)} ORDER BY u.seq LIMIT %s", parameters
 
 
 class _Traffic(msgspec.Struct, frozen=True):
@@ -240,18 +275,19 @@ class PostgresReader:
         host: str | None = None,
         limit: int | None = None,
     ) -> Iterator[UrlRow]:
-        """Stream URLs in the order of their discovery, each once. The server sorts them first, on disk if need be."""
-        # Numbers as constants, so that the planner sees which index has the rows.
-        where = [f"u.job = {self._job:d}", *([] if state is None else [f"u.state = {state:d}"])]
-        parameters: list[object] = []
-        if reason is not None:
-            where.append("u.reason = %s")
-            parameters.append(reason)
-        if host is not None:
-            where.append("u.host = (SELECT id FROM sources WHERE job = %s AND host = %s)")
-            parameters += [self._job, host]
-        sql = f"{_URL_ROW} WHERE {' AND '.join(where)} ORDER BY u.seq LIMIT %s"
+        """Stream URLs in the order of their discovery, each once. The server sorts them first, on disk if need be.
+
+        Those of a settled state, with or without a reason, are in this order in their index: the first come at once.
+        """
+        merged = self._reasons(state) if state and reason is None and host is None else []
+        sql, parameters = listing(self._job, state, reason, host, merged)
         yield from map(self._url_row, self._moment.stream(sql, [*parameters, limit]))
+
+    def _reasons(self, state: State) -> list[str]:
+        """Return the reasons of a settled state; none where there are too many to be merged."""
+        sql = _REASONS.format(job=self._job, state=state, limit=_MAX_MERGED + 1)
+        reasons = [reason for (reason,) in self._ask(sql)]
+        return reasons if len(reasons) <= _MAX_MERGED else []
 
     def url(self, fingerprint: int) -> UrlRow | None:
         """Return one URL, or None where the ledger has never accepted it."""

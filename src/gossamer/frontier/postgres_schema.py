@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gossamer.errors import UsageError
+from gossamer.errors import BackendLost, UsageError
 from gossamer.frontier.postgres_pool import SCHEMA, driver, explained, place_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import psycopg
 
-#: The version this program works with: the newest in `migrations/versions`.
-VERSION = "0001"
-#: What older programs have made. A database of any other version is newer than this program.
-_KNOWN = ("", VERSION)
+#: All there are in `migrations/versions`, in their order. A database of any other version is newer than this program.
+VERSIONS = ("0001", "0002")
+#: The version this program works with.
+VERSION = VERSIONS[-1]
+_KNOWN = ("", *VERSIONS)
 _MIGRATIONS = Path(__file__).parent / "migrations"
 #: Taken for the length of a migration; any number nobody else uses.
 _LOCK = 7_067_835_516_011
 _CONNECT_SECONDS = 10
+#: A migration waits no longer for a table. Whoever wants the table meanwhile waits behind it, be it only to read.
+_LOCK_SECONDS = 0.5
+#: Then it lets the others through, and tries again: for five minutes in all.
+_PAUSES_SECONDS = (0.5, 1.0, 2.0, *(4.0,) * 66)
 
 
 def schema_version(dsn: str) -> str:
@@ -40,8 +46,28 @@ def check_version(dsn: str) -> None:
     raise _newer(dsn, version)
 
 
-def upgrade(dsn: str) -> bool:
-    """Bring a database up to date; False where it was. Safe to run twice, and from several processes at once."""
+def upgrade(dsn: str, *, to: str = VERSION, pause: Callable[[float], None] = time.sleep) -> bool:
+    """Bring a database up to date, or to an older version than that; False where it was.
+
+    * Safe to run twice, from several processes at once, and while workers work: see `migrations/versions`.
+    * It happens as a whole or not at all.
+    * A table that some transaction does not let go of is waited for in short pieces, so that workers are held up for
+      half a second at a time; after some minutes it raises `UsageError`.
+    """
+    for seconds in _PAUSES_SECONDS:
+        try:
+            return _migrate(dsn, to)
+        except BackendLost as lost:
+            if not isinstance(lost.__cause__, driver().errors.LockNotAvailable):
+                raise
+        pause(seconds)
+    raise UsageError(
+        f"a transaction does not let go of the tables in {place_of(dsn)}: end it (pg_stat_activity lists it), then run"
+        " `gossamer db upgrade` again"
+    )
+
+
+def _migrate(dsn: str, to: str) -> bool:
     driver()
     alembic, config_of, engines = _tools()
     engine = engines.create_engine(
@@ -54,14 +80,15 @@ def upgrade(dsn: str) -> bool:
         version = _version(connection.connection.driver_connection)
         if version not in _KNOWN:
             raise _newer(dsn, version)
-        if version == VERSION:
+        if version >= to:
             return False
         run(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
         run(f"SET LOCAL search_path = {SCHEMA}")
+        run(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS * 1000:.0f}ms'")
         config = config_of()
         config.set_main_option("script_location", str(_MIGRATIONS))
         config.attributes.update(connection=connection, schema=SCHEMA)
-        alembic.upgrade(config, "head")
+        alembic.upgrade(config, to)
     return True
 
 
@@ -108,4 +135,4 @@ def _explained(dsn: str) -> Iterator[None]:
     except psycopg.Error as error:
         raise explained(psycopg, error, place_of(dsn)) from error
     except _tools()[2].exc.DBAPIError as error:
-        raise explained(psycopg, error.orig or error, place_of(dsn)) from error
+        raise explained(psycopg, error.orig or error, place_of(dsn)) from error.orig

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from gossamer.frontier.postgres_books import counts
 from gossamer.frontier.postgres_pool import PostgresPool, Query, Session
-from gossamer.model.outcome import Revival, State
+from gossamer.model.outcome import SWITCHED_OFF, Revival, State
 
 #: Rows changed in one transaction: locks are held for a moment only.
 _ROWS_AT_ONCE = 5000
@@ -52,6 +52,9 @@ _NEARER = """
 """
 _HAS_DEPTH = "SELECT 1 FROM urls WHERE job = %s::integer AND state = 6 AND reason = 'depth' LIMIT 1"
 _REVIVED = "state = 0, reason = '', not_before = 0, crashes = 0, tries = 0, attempt = u.attempt + 1"
+_IS_OFF = "EXISTS (SELECT 1 FROM sources o WHERE o.host = %s AND NOT o.active)"
+#: First half of the key of the lock on switching a host.
+_SWITCH = 0x676F7377
 _OF_HOST = "u.host = (SELECT id FROM sources WHERE job = u.job AND host = %s)"
 
 #: Called when a piece is written, before it is committed.
@@ -59,14 +62,26 @@ Written = Callable[[], None]
 
 
 async def hold(pool: PostgresPool, job: int, reason: str, host: str, written: Written) -> int:
-    """Move queued URLs, of one host or of all, to held."""
+    """Move queued URLs, of one host or of all, to held; for `SWITCHED_OFF` only while that host is switched off."""
     condition, parameters = "u.state = 0", []
+    change, lock = "state = 1, reason = %s, attempt = u.attempt + 1", []
     if host:
         condition, parameters = f"{condition} AND {_OF_HOST}", [host]
-    change = "state = 1, reason = %s, attempt = u.attempt + 1"
+    if reason == SWITCHED_OFF:
+        # At its attempt, so that a visit under way still counts.
+        condition, change = f"{condition} AND {_IS_OFF}", "state = 1, reason = %s"
+        parameters, lock = [host, host], [lock_switch(host)]
     statement = _CHANGE.format(condition=condition, change=change, rows=_ROWS_AT_ONCE)
     query = Query(statement, (job, *parameters, job, job, reason))
-    return await _sweep(pool, job, query, (int(State.HELD), reason), written)
+    return await _sweep(pool, job, query, (int(State.HELD), reason), written, *lock)
+
+
+def lock_switch(host: str) -> Query:
+    """Be the only one who switches a host or holds its URLs for that, until the commit. Before any row is locked.
+
+    Otherwise whoever holds what was switched off a moment ago could come after whoever revives it.
+    """
+    return Query("SELECT pg_advisory_xact_lock(%s::integer, hashtext(%s))", (_SWITCH, host))
 
 
 async def revive(pool: PostgresPool, job: int, which: Revival, written: Written) -> int:
@@ -100,11 +115,13 @@ def _condition(which: Revival) -> tuple[str, list[object]]:
     return " AND ".join(clauses), parameters
 
 
-async def _sweep(pool: PostgresPool, job: int, query: Query, after: tuple[int, str], written: Written) -> int:
+async def _sweep(
+    pool: PostgresPool, job: int, query: Query, after: tuple[int, str], written: Written, *before: Query
+) -> int:
     changed = 0
 
     async def work(session: Session) -> tuple[int, int]:
-        (result,) = await session.run(query)
+        *_, result = await session.run(*before, query)
         moved = {(state, reason): n for state, reason, n in result.rows if state >= 0}
         deltas = Counter({before: -n for before, n in moved.items()})
         deltas[after] += sum(moved.values())

@@ -1,6 +1,7 @@
 """The table of URLs in a PostgreSQL ledger: the statements that look up, lock, write and list its rows.
 
-Lock order, which every transaction keeps so that none can wait in a circle: rows of `urls` by fingerprint, then new
+Lock order, which every transaction keeps so that none can wait in a circle: what room is left (`postgres_room.py`) or the
+switch of a host (`postgres_sweeps.py`), then rows of `urls` by fingerprint, then new
 rows by fingerprint, then the books of a job (`postgres_books.py`), groups by name, and last the head of the job's log.
 """
 
@@ -123,12 +124,18 @@ _LIVE_HOSTS = """
         SELECT (SELECT host FROM urls WHERE job = %s::integer AND state = 0 AND host > live.id ORDER BY host LIMIT 1)
         FROM live WHERE live.id IS NOT NULL
     )
-    SELECT s.id, s.host, s.active FROM (SELECT id FROM live WHERE id IS NOT NULL LIMIT %s) l JOIN sources s ON s.id = l.id
+    SELECT s.id, s.host FROM (SELECT id FROM live WHERE id IS NOT NULL LIMIT %s) l JOIN sources s ON s.id = l.id
 """
 _HAS_LIVE = "SELECT 1 FROM urls WHERE job = %s::integer AND state = 0 LIMIT 1"
 _SOURCES = "SELECT host, id FROM sources WHERE job = %s::integer AND host = ANY(%s::text[])"
+# What was decided about a host holds for all jobs: each has a copy, so that the deletion of one does not undo it.
 _ADD_SOURCES = """
-    INSERT INTO sources(job, host, grp) SELECT %s::integer, host, host FROM unnest(%s::text[]) AS w(host)
+    INSERT INTO sources(job, host, grp, active, min_delay)
+    SELECT %s::integer, w.host, w.host, coalesce(d.active, true), coalesce(d.min_delay, 0)
+    FROM unnest(%s::text[]) AS w(host)
+    CROSS JOIN LATERAL (
+        SELECT bool_and(active) AS active, max(min_delay) AS min_delay FROM sources WHERE host = w.host
+    ) d
     ON CONFLICT DO NOTHING
 """
 

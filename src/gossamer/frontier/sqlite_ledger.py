@@ -15,6 +15,7 @@ import msgspec
 import zstandard
 
 from gossamer.contracts import Added, Clock, Failpoint, HostInfo, LogEntry, no_failpoint
+from gossamer.frontier.room import Room
 from gossamer.frontier.sqlite_bloom import BloomPlan, open_bloom
 from gossamer.frontier.sqlite_contents import ContentTable
 from gossamer.frontier.sqlite_robots import RobotsTable
@@ -189,7 +190,9 @@ class SqliteLedger:
         return committed
 
     def _apply(self, batch: Batch) -> Committed:
-        winners, lost, live = self._urls.settle(batch.visits, batch.at)
+        records = self._records()
+        room = Room(None if batch.max_records is None else batch.max_records - records)
+        winners, lost, live = self._urls.settle(batch.visits, batch.at, room)
         found = [(item, visit.known) for visit in winners for item in visit.found]
         added, waiting = self._urls.insert(found)
         self._write_fetches(batch.visits)
@@ -207,7 +210,8 @@ class SqliteLedger:
         self._urls.count_pages([visit.known.request for visit in pages])
         self._urls.forget(winners)
         self._urls.save_counts()
-        return msgspec.structs.replace(committed, position=self._write_log(batch, committed))
+        position, total = self._write_log(batch, committed), records + len(pages)
+        return msgspec.structs.replace(committed, position=position, total=total)
 
     def _write_log(self, batch: Batch, done: Committed) -> int:
         data = self._compressor.compress(done.lines) if done.lines else None
@@ -247,6 +251,10 @@ class SqliteLedger:
             "INSERT OR REPLACE INTO groups(grp, last_start, delay, until, failures, slowness) VALUES (?, ?, ?, ?, ?, ?)",
             [(g.group, g.last_start, g.delay, g.until, g.failures, g.slowness) for g in groups],
         )
+
+    def _records(self) -> int:
+        row = self._db.execute("SELECT n FROM totals WHERE name = 'records'").fetchone()
+        return int(row[0]) if row else 0
 
     def _total(self, name: str, more: int) -> None:
         if more:

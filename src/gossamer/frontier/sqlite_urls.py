@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from gossamer.frontier.room import Room
 from gossamer.frontier.sqlite_bloom import SqliteBloom
 from gossamer.frontier.sqlite_fingerprints import CHUNK, FingerprintIndex, chunks
 from gossamer.frontier.sqlite_forget import forget, is_forgettable
@@ -255,19 +256,20 @@ class UrlTable:
 
     # -- settling --------------------------------------------------------------------------------------
 
-    def settle(self, visits: Sequence[Visit], at: float) -> tuple[list[Visit], frozenset[int], list[Known]]:
+    def settle(
+        self, visits: Sequence[Visit], at: float, room: Room
+    ) -> tuple[list[Visit], frozenset[int], list[Known]]:
         """Apply outcomes by compare-and-set on (live, attempt); returns winners, losers and what is queued again."""
         rows = self._rows([visit.known.seq for visit in visits])
-        winners: list[Visit] = []
-        lost: set[int] = set()
-        live: list[Known] = []
+        winners, lost, live = list[Visit](), set[int](), list[Known]()
         final = []
         for visit in sorted(visits, key=lambda visit: visit.known.request.fingerprint):
             fp, seq = visit.known.request.fingerprint, visit.known.seq
             row = rows.get(seq)
             if isinstance(visit.outcome, Deferred):
                 continue
-            if row is None or row.fp != fp or row.state != _QUEUED or row.attempt != visit.known.attempt:
+            as_leased = (fp, _QUEUED, visit.known.attempt)
+            if row is None or (row.fp, row.state, row.attempt) != as_leased or not room.takes(visit):
                 lost.add(fp)
                 continue
             # A second visit of the same URL in one batch is as stale as one in the next.

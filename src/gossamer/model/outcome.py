@@ -27,6 +27,9 @@ class State(IntEnum):
         return self.name.lower()
 
 
+#: The reason of URLs whose host an operator has switched off. What of them is under way is finished.
+SWITCHED_OFF = "switched_off"
+
 #: Every reason a URL can have, with what it means and what a user can do about it.
 REASONS: dict[str, str] = {
     "": "waiting for its turn",
@@ -59,6 +62,7 @@ REASONS: dict[str, str] = {
     "robots_unreachable": "held: robots.txt could not be fetched, so nothing may be; a resume tries again",
     "host_failing": "held: its host failed again and again and was left alone; a resume tries again",
     "blocked": "held: the site answers with a block page or CAPTCHA; go slower or ask its owner, then resume",
+    SWITCHED_OFF: "held: an operator has switched its host off; `gossamer sources JOB --on HOST` revives it",
     "wait_too_long": "held: the host asked for a longer wait than --max-wait-seconds; a resume tries again",
 }
 
@@ -147,6 +151,8 @@ class RobotsFile(msgspec.Struct, frozen=True, gc=False):
     status: int
     body: bytes
     version: int
+    #: Seconds between two requests that it asks us for, when it was read; 0.0 for nothing. Ledgers give back 0.0.
+    crawl_delay: float = 0.0
 
 
 class StoredRobots(msgspec.Struct, frozen=True, gc=False):
@@ -266,14 +272,16 @@ class Batch(msgspec.Struct, frozen=True):
     groups: tuple[GroupState, ...] = ()
     cursors: tuple[Cursor, ...] = ()
     at: float = 0.0
+    #: Records the job may have in all, those of this batch included; None for any number.
+    max_records: int | None = None
 
 
 class Committed(msgspec.Struct, frozen=True):
     """What a commit did.
 
     `position` is the batch's place in the record log. `lost` are fingerprints whose visit changed nothing,
-    because somebody else had settled them or the attempt was stale. `live` are the requests now waiting
-    because of this batch: new ones, improved ones, and those to be tried again.
+    because somebody else had settled them, the attempt was stale, or the job has all the records it may have. `live`
+    are the requests now waiting because of this batch: new ones, improved ones, and those to be tried again.
     """
 
     position: int
@@ -288,3 +296,5 @@ class Committed(msgspec.Struct, frozen=True):
     repeated: bool = False
     #: Fingerprints that were settled as duplicates: their links count, their records do not.
     duplicates: frozenset[int] = frozenset()
+    #: Records of the job when this batch was in, as far as the ledger had to look: see `Batch.max_records`.
+    total: int | None = None

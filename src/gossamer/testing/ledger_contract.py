@@ -18,6 +18,7 @@ from gossamer.model.outcome import (
     ROBOTS_ASSUMED,
     ROBOTS_UNREACHABLE,
     Batch,
+    Committed,
     Content,
     Crashed,
     Cursor,
@@ -712,6 +713,88 @@ def saying(item: Known, exact: int, near: int | None = None, *links: Found) -> V
     return msgspec.structs.replace(visit(item, FETCHED, *links), content=Content(exact, near))
 
 
+class LimitContract(LedgerMaker):
+    """A job has as many records as it may have, and what is beyond that is as if it had not been visited."""
+
+    @on_ledger
+    async def test_of_a_batch_that_passes_the_limit_as_many_records_are_kept_as_fit(
+        self, ledger: Ledger
+    ) -> None:
+        pages = (await ledger.add([found(f"a.test/{number}") for number in range(5)])).live
+        await ledger.commit(at_most(3, "1", visit(pages[0])))
+        fetches = await self.fetch_count(ledger)
+        links = {page.request.fingerprint: found(f"b.test/{page.request.fingerprint}") for page in pages[1:]}
+        visits = [visit(page, FETCHED, links[page.request.fingerprint]) for page in pages[1:]]
+        done = await ledger.commit(at_most(3, "2", *visits))
+        assert (done.records, done.total, done.added, len(done.lost)) == (2, 3, 2, 2)
+        assert sum(entry.records for entry in await ledger.log(0, 9)) == 3
+        assert await self.fetch_count(ledger) == fetches + 4
+        beyond = [page for page in pages if page.request.fingerprint in done.lost]
+        assert await ledger.take("a.test", 9, NOW) == beyond
+        assert {known.request.url for known in await ledger.take("b.test", 9, NOW)} == {
+            link.request.url for fingerprint, link in links.items() if fingerprint not in done.lost
+        }
+        (info,) = await ledger.host_info(["a.test"])
+        assert info.pages == 3
+
+    @on_ledger
+    async def test_what_did_not_fit_counts_when_the_limit_is_raised(self, ledger: Ledger) -> None:
+        pages = (await ledger.add([found(f"a.test/{number}") for number in range(3)])).live
+        first = await ledger.commit(at_most(1, "1", *map(visit, pages)))
+        assert await ledger.commit(at_most(1, "1", *map(visit, pages))) == Committed(
+            first.position, first.lost, [], repeated=True
+        )
+        beyond = [page for page in pages if page.request.fingerprint in first.lost]
+        second = await ledger.commit(at_most(3, "2", *map(visit, beyond)))
+        assert (second.records, second.lost, second.total) == (2, frozenset(), 3)
+
+    @on_ledger
+    async def test_a_job_that_is_full_still_settles_what_yields_no_record(self, ledger: Ledger) -> None:
+        page, failed, again, more = (
+            await ledger.add([found(f"a.test/{name}") for name in ("page", "failed", "again", "more")])
+        ).live
+        await ledger.commit(batch("1", visit(page)))
+        visits = (
+            visit(failed, Settled(State.FAILED, "http_500")),
+            visit(again, Retry("timeout", NOW)),
+            visit(more),
+        )
+        done = await ledger.commit(at_most(1, "2", *visits))
+        assert (done.records, done.lost, names_of(done.live)) == (
+            0,
+            frozenset({more.request.fingerprint}),
+            ["a.test/again"],
+        )
+        assert await self.state_of(ledger, failed.request.fingerprint) == (State.FAILED, "http_500")
+        below = await ledger.commit(at_most(0, "3", visit(more)))
+        assert below.lost == {more.request.fingerprint}
+
+    @on_ledger
+    async def test_a_visit_that_does_not_count_takes_no_room(self, ledger: Ledger) -> None:
+        pages = (await ledger.add([found(f"a.test/{number}") for number in range(6)])).live
+        await ledger.commit(batch("1", *map(visit, pages[:5])))
+        done = await ledger.commit(at_most(6, "2", *map(visit, pages)))
+        assert (done.records, done.total) == (1, 6)
+
+    @on_ledger
+    async def test_duplicates_take_no_room_for_long(self, ledger: Ledger) -> None:
+        added = await ledger.add([found(f"a.test/{number}") for number in range(4)])
+        # In the order in which a batch has its records.
+        pages = sorted(added.live, key=lambda page: page.request.fingerprint)
+        await ledger.commit(batch("1", saying(pages[0], 7)))
+        visits = [saying(pages[1], 7), saying(pages[2], 7), saying(pages[3], 9)]
+        for name in ("2", "3", "4"):
+            done = await ledger.commit(at_most(2, name, *visits))
+            visits = [sent for sent in visits if sent.known.request.fingerprint in done.lost]
+        assert not visits
+        assert sum(entry.records for entry in await ledger.log(0, 9)) == 2
+
+
+def at_most(records: int, name: str, *visits: Visit) -> Batch:
+    """Commit visits to a job that may have so many records."""
+    return msgspec.structs.replace(batch(name, *visits), max_records=records)
+
+
 class Cut:
     """A failpoint that cuts the power at one boundary."""
 
@@ -773,5 +856,7 @@ class FailureContract(LedgerMaker):
                 await ledger.hold("page_limit")
 
 
-class LedgerContract(AddContract, CommitContract, DuplicateContract, ReadContract, FailureContract):
+class LedgerContract(
+    AddContract, CommitContract, DuplicateContract, LimitContract, ReadContract, FailureContract
+):
     """The whole contract of a ledger."""
