@@ -50,6 +50,8 @@ class HostInfo(msgspec.Struct, frozen=True):
     #: Page records committed so far.
     pages: int
     state: GroupState
+    #: Not switched off by an operator, for whatever job.
+    active: bool = True
 
 
 class LogEntry(msgspec.Struct, frozen=True):
@@ -71,6 +73,8 @@ class Ledger(Protocol):
     * `commit` is one transaction. A visit counts only if its URL is still live at the attempt it was leased
       at; records, links and logs of the others are dropped, all but the fetches, which did happen, and
       the cookies, which did arrive.
+    * A job never has more records than `Batch.max_records`, whoever commits at the same time. A visit whose record is
+      one too many does not count, and its URL stays live at its attempt, as if it had been given back.
     * A batch is applied once, however often it is sent.
     * Records appear in the log in commit order and are never changed.
     """
@@ -111,7 +115,10 @@ class Ledger(Protocol):
         ...
 
     async def hold(self, reason: str, host: str = "") -> int:
-        """Move all queued URLs (of one host) to held; returns how many."""
+        """Move all queued URLs (of one host) to held; returns how many.
+
+        Visits under way no longer count, unless the reason is `SWITCHED_OFF`: those are finished.
+        """
         ...
 
     async def robots(self, origin: str) -> StoredRobots:
@@ -187,6 +194,14 @@ class Stall(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Lost(msgspec.Struct, frozen=True):
+    """A lease that its holder was silent about for too long."""
+
+    lease: Lease
+    #: Its start was reported and its end was not. Otherwise its holder may never have got to it, or was done with it.
+    begun: bool
+
+
 class Outlook(msgspec.Struct, frozen=True):
     """The schedule at a glance. `next_due` is None when nothing is waiting for a moment in time."""
 
@@ -196,6 +211,8 @@ class Outlook(msgspec.Struct, frozen=True):
     next_due: float | None
     #: Leases that came back too late and changed nothing.
     stale: int = 0
+    #: Who leases, as far as is known.
+    workers: int = 1
 
 
 class Grouping(Protocol):
@@ -242,6 +259,14 @@ class Scheduler(Protocol):
         """Lease up to `limit` due requests. Empty means none is due now: see `outlook`."""
         ...
 
+    def begin_by(self, lease: Lease) -> float:
+        """Return, without waiting, the moment before which the request of a lease must begin, as far as is known now.
+
+        It never lies behind the expiry of the lease, and may move. One that is too late is released, put back, without
+        a start.
+        """
+        ...
+
     async def started(self, lease: Lease, at: float) -> None:
         """Note that the first byte is about to go out: the group is due again `delay` after `at`."""
         ...
@@ -254,14 +279,18 @@ class Scheduler(Protocol):
         """Forget requests after their commit. `recorded` are the fingerprints that count as pages."""
         ...
 
-    async def expired(self) -> list[Lease]:
-        """Return leases past their expiry, which are thereby taken from their holders."""
+    async def expired(self) -> list[Lost]:
+        """Take leases past their expiry from their holders, whose slots are free from now on.
+
+        The caller must commit and settle them: until then their requests are leased to nobody else. Where schedules are
+        shared, those it does not settle within the time of a lease are taken from it in turn.
+        """
         ...
 
     async def stalled(self, horizon: float) -> list[Stall]:
         """Unschedule hosts with nothing leased that cannot be served.
 
-        They cannot be leased before `horizon`, have used up their pages, or have failed too often.
+        They cannot be leased before `horizon`, have used up their pages, have failed too often, or are switched off.
         """
         ...
 

@@ -24,6 +24,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from gossamer.config.redis import RedisSettings
 from gossamer.contracts import Refill, Scheduler
+from gossamer.engine.committer import parted
 from gossamer.frontier.memory_scheduler import MemoryScheduler
 from gossamer.frontier.redis_scheduler import RedisScheduler
 from gossamer.frontier.sqlite_ledger import SqliteLedger
@@ -88,6 +89,8 @@ class Worker:
     """A worker's view of its lease, which may long have been lost."""
 
     lease: Lease
+    #: Who it has the lease from, and asks whether it may begin.
+    holder: Scheduler
     started_at: float = 0.0
     #: The schedule knows that the slot is free.
     released: bool = False
@@ -243,7 +246,7 @@ class FrontierMachine(RuleBasedStateMachine):
         leases = self.run(self.scheduler.lease(limit))
         assert len(leases) <= limit
         for lease in leases:
-            self.workers.append(Worker(lease))
+            self.workers.append(Worker(lease, self.scheduler))
             if begin:
                 self._start(self.workers[-1], reported=limit % 2 == 0)
 
@@ -253,17 +256,17 @@ class FrontierMachine(RuleBasedStateMachine):
 
     @rule()
     def take_back_expired_leases(self) -> None:
-        lost = self.run(self.scheduler.expired())
+        lost = [item.lease for item in self.run(self.scheduler.expired())]
         tokens = {lease.token for lease in lost}
         for worker in self.workers:
             worker.lost = worker.lost or worker.lease.token in tokens
-        self.suspects |= {lease.request.fingerprint for lease in lost}
         self.uncommitted += [(lease, Visit(lease.known, Crashed(alone=False))) for lease in lost]
 
     @precondition(lambda self: self.uncommitted)
     @rule(count=st.integers(1, 4), told=st.booleans())
     def commit(self, count: int, told: bool) -> None:
-        done, self.uncommitted = self.uncommitted[:count], self.uncommitted[count:]
+        done, later = parted(self.uncommitted[:count])
+        self.uncommitted = later + self.uncommitted[count:]
         self.batches += 1
         groups = self.run(self.scheduler.group_states(HOSTS))
         visits = [item for _, item in done]
@@ -297,16 +300,18 @@ class FrontierMachine(RuleBasedStateMachine):
     # -- its workers -----------------------------------------------------------------------------------
 
     @precondition(lambda self: any(not worker.started_at for worker in self.workers))
-    @rule(pick=PICK, seconds=SECONDS, reported=st.booleans())
-    def start(self, pick: int, seconds: float, reported: bool) -> None:
+    @rule(pick=PICK, seconds=SECONDS, reported=st.booleans(), asked=st.booleans())
+    def start(self, pick: int, seconds: float, reported: bool, asked: bool) -> None:
         self.rig.clock.advance(seconds)
+        if asked:
+            self.run(self.scheduler.outlook())
         waiting = [worker for worker in self.workers if not worker.started_at]
         self._start(waiting[pick % len(waiting)], reported=reported)
 
     def _start(self, worker: Worker, *, reported: bool) -> None:
         now = self.rig.clock()
-        if now >= worker.lease.expires_at:
-            return  # too late: a worker that slept through its lease does not begin
+        if now >= worker.holder.begin_by(worker.lease):
+            return  # too late: a worker that slept through its lease, or through a wipe, does not begin
         worker.started_at = now
         starts = self.starts[worker.lease.request.host]
         if starts:
@@ -431,7 +436,7 @@ class FrontierMachine(RuleBasedStateMachine):
             self.sweep()
             self.refill_at_once()
             for lease in self.run(self.scheduler.lease(9)):
-                self.workers.append(Worker(lease))
+                self.workers.append(Worker(lease, self.scheduler))
             for worker in [worker for worker in self.workers if not worker.lost]:
                 worker.started_at = worker.started_at or self.rig.clock()
                 self.workers.remove(worker)
@@ -522,20 +527,34 @@ class RedisFrontierMachine(FrontierMachine):
         self.open(self.rig.plan)
 
     @precondition(lambda self: self.starts)
-    @rule()
-    def wipe(self) -> None:
-        """The server forgets everything. Who had not begun is told so too late, and does not begin."""
+    @rule(noticed=st.booleans())
+    def wipe(self, noticed: bool) -> None:
+        """The server forgets everything. Who had not begun may do so until it notices, if it ever does."""
         assert isinstance(self.scheduler, RedisScheduler)
         self.run(self.scheduler._calls.flush())
         with redis.Redis.from_url(self.url) as client:
             for name in client.scan_iter(f"{self.prefix}:*"):
                 client.delete(name)
-        self.workers = [worker for worker in self.workers if worker.started_at]
         for worker in self.workers:
             worker.lost = True
         # What was under way is fetched again, although it may be committed yet.
         under_way = [*(worker.lease for worker in self.workers), *(lease for lease, _ in self.uncommitted)]
         self.suspects |= {lease.request.fingerprint for lease in under_way}
+        if not noticed:
+            # Another goes on. This one hears of nothing more.
+            self.let_go()
+            self.run(self.rig.lose_the_schedule(self.rig.plan))
+
+    @precondition(lambda self: self.starts)
+    @rule(noticed=st.booleans(), waits=st.lists(SECONDS, min_size=2, max_size=6))
+    def wipe_under_leases(self, noticed: bool, waits: list[float]) -> None:
+        """What was leased before a wipe begins among what is leased after it."""
+        self.lease(limit=3, seconds=2.5, prepared=True, begin=False)
+        self.wipe(noticed=noticed)
+        for seconds in waits:
+            self.lease(limit=3, seconds=seconds, prepared=True, begin=True)
+            for worker in [worker for worker in self.workers if worker.lost and not worker.started_at]:
+                self._start(worker, reported=False)
 
     def let_go(self) -> None:
         assert isinstance(self.scheduler, RedisScheduler)
@@ -562,5 +581,8 @@ needs_redis = pytest.mark.skipif(not is_redis_installed(), reason="needs redis-s
 TestFrontierOnRedis = needs_redis(RedisFrontierMachine.TestCase)
 TestFrontierOnRedis.settings = settings(TestFrontier.settings, max_examples=12)
 
-TestFrontierOnRedisForLong = pytest.mark.soak(needs_redis(LongRedisFrontierMachine.TestCase))
+# More than half a second for each crawl, and several times that on a busy machine.
+TestFrontierOnRedisForLong = pytest.mark.timeout(1800)(
+    pytest.mark.soak(needs_redis(LongRedisFrontierMachine.TestCase))
+)
 TestFrontierOnRedisForLong.settings = settings(TestFrontier.settings, max_examples=300)

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 from gossamer.config.redis import RedisSettings
+from gossamer.contracts import Stall
 from gossamer.errors import UsageError
 from gossamer.frontier.redis_scheduler import RedisScheduler
 from gossamer.model.outcome import Pause
@@ -83,7 +84,65 @@ def test_a_host_that_is_switched_off_is_not_leased_from_until_it_is_on_again(red
         bench.clock.advance(9)
         assert (await bench.scheduler.outlook()).next_due is None
         await operator.switch("a.test", on=True)
+        # What it had is held in the ledger meanwhile, or was: it comes from there again.
+        assert await bench.lease_names() == []
+        assert await bench.scheduler.missing(["a.test", "b.test"]) == ["a.test"]
+        assert (await bench.scheduler.outlook()).queued == 1
+        await bench.schedule("a.test", *some("a.test", 2))
         assert await bench.lease_names() == ["a.test/1"]
+        await operator.switch("a.test", on=True)
+        assert await bench.scheduler.missing(["a.test"]) == [], "it was on"
+
+    with_operator(redis, Plan(), test)
+
+
+def test_a_host_that_is_switched_off_is_given_up_once_nothing_of_it_is_leased(redis: RedisSettings) -> None:
+    async def test(bench: Bench, operator: RedisScheduler) -> None:
+        for host in ("a.test", "b.test"):
+            await bench.schedule(host, *some(host, 3))
+        leases = {lease.request.host: lease for lease in await bench.lease()}
+        await operator.switch("a.test", on=False)
+        assert await bench.scheduler.stalled(NOW + 300) == []
+        await bench.finish(leases["a.test"])
+        assert await bench.scheduler.stalled(NOW + 300) == [Stall("a.test", "switched_off")]
+        assert await bench.scheduler.missing(["a.test", "b.test"]) == ["a.test"]
+        assert await bench.scheduler.stalled(NOW + 300) == []
+        assert await bench.stale() == 0
+
+    with_operator(redis, Plan(), test)
+
+
+def test_a_host_that_is_switched_on_while_it_is_asked_has_nothing_but_that(redis: RedisSettings) -> None:
+    async def test(bench: Bench, operator: RedisScheduler) -> None:
+        items = some("a.test", 4)
+        await bench.schedule("a.test", *items)
+        (lease,) = await bench.lease()
+        await operator.switch("a.test", on=False)
+        await operator.switch("a.test", on=True)
+        outlook = await bench.scheduler.outlook()
+        assert (outlook.queued, outlook.in_flight, outlook.hosts) == (0, 1, 1)
+        (refill,) = await bench.scheduler.hungry(9)
+        assert await bench.scheduler.push(refill, items) == 3, "all but the one that is leased"
+        await bench.finish(lease)
+        assert [name for _, name in await bench.drain(9)] == ["a.test/2", "a.test/3", "a.test/4"]
+        assert await bench.stale() == 0
+
+    with_operator(redis, Plan(), test)
+
+
+def test_a_job_that_is_cleared_keeps_its_leases_and_takes_everything_else_anew(redis: RedisSettings) -> None:
+    async def test(bench: Bench, _operator: RedisScheduler) -> None:
+        for host in ("a.test", "b.test", "c.test"):
+            await bench.schedule(host, *some(host, 3))
+        (lease,) = await bench.lease(1)
+        assert isinstance(bench.scheduler, RedisScheduler)
+        await bench.scheduler.clear()
+        outlook = await bench.scheduler.outlook()
+        assert (outlook.queued, outlook.in_flight, outlook.hosts) == (0, 1, 1)
+        await bench.finish(lease)
+        await bench.scheduler.clear()
+        assert await bench.scheduler.missing(["a.test", "b.test", "c.test"]) == ["a.test", "b.test", "c.test"]
+        assert await bench.stale() == 0
 
     with_operator(redis, Plan(), test)
 
@@ -94,7 +153,7 @@ def test_a_host_that_was_switched_off_before_it_was_scheduled_stays_off(redis: R
         await bench.schedule(info("a.test", group="test"), *some("a.test", 2))
         await bench.schedule(info("b.test", group="test"), *some("b.test", 2))
         assert [name for _, name in await bench.drain(5)] == ["b.test/1", "b.test/2"]
-        assert await bench.scheduler.stalled(NOW + 300) == []
+        assert await bench.scheduler.stalled(NOW + 300) == [Stall("a.test", "switched_off")]
 
     with_operator(redis, Plan(), test)
 

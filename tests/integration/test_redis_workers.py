@@ -20,6 +20,7 @@ from redis import Redis
 
 from gossamer.config.redis import RedisSettings
 from gossamer.config.settings import FrontierSettings, PolitenessSettings
+from gossamer.contracts import Lost
 from gossamer.errors import UsageError
 from gossamer.frontier.redis_scheduler import RedisScheduler
 from gossamer.frontier.redis_skew import Skew
@@ -158,12 +159,17 @@ def test_what_a_silent_worker_had_goes_to_one_other(redis: RedisSettings) -> Non
         assert [*await one.scheduler.expired(), *await two.scheduler.expired()] == []
         one.clock.advance(1)
         lost = [*await one.scheduler.expired(), *await two.scheduler.expired()]
-        assert sorted(lost, key=lambda lease: lease.token) == leases[:2]
-        assert (await one.scheduler.outlook()).in_flight == 0
+        assert sorted(lost, key=lambda lost: lost.lease.token) == [
+            Lost(leases[0], begun=False),
+            Lost(leases[1], begun=False),
+        ]
         await silent.scheduler.release(leases[0], Pause(NOW + 999, until=NOW + 999))
         await silent.scheduler.settle(leases[:2])
         assert await silent.stale() == 3
         assert await two.lease_names() == ["a.test/3"]
+        assert (await one.scheduler.outlook()).in_flight == 3
+        await one.scheduler.settle(leases[:2])
+        assert (await one.scheduler.outlook()).in_flight == 1
 
     run(main)
 
@@ -353,7 +359,7 @@ def test_the_slot_of_a_job_whose_workers_are_gone_is_freed_by_another_job(redis:
         here.clock.advance(10)
         assert await here.lease_names() == ["a.test/1"]
         back = Bench(await redis_scheduler(gone.plan, redis, job="gone", aged=False), gone.plan)
-        assert await back.scheduler.expired() == [lease]
+        assert await back.lost() == [lease]
 
     run(main)
 

@@ -10,18 +10,15 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 
-import msgspec
-
 from gossamer.config.settings import FrontierSettings, PolitenessSettings
-from gossamer.contracts import Clock, HostInfo, Outlook, Refill, Stall
+from gossamer.contracts import Clock, HostInfo, Lost, Outlook, Refill, Stall
 from gossamer.frontier.host_clocks import Claims, HostClocks
-from gossamer.frontier.window import Group, Window, rotated
+from gossamer.frontier.window import Group, Window, chosen, restored, rotated
 from gossamer.model.outcome import GroupState, Pause
 from gossamer.model.request import Known, Lease
-from gossamer.policy.politeness import is_given_up, is_parked, slots_of
+from gossamer.policy.politeness import is_given_up, slots_of
 
 
 class MemoryScheduler:
@@ -85,14 +82,8 @@ class MemoryScheduler:
         # Hosts are asked about in parts: that all of one part are scheduled says nothing about the others.
         if absent:
             self._crowded = len(absent) > room
-        return self._pick(absent, room)
-
-    def _pick(self, hosts: list[str], room: int) -> list[str]:
-        """Choose who comes in: another order each time, or those listed last would never be among the first."""
-        if len(hosts) <= room:
-            return hosts
         self._sweeps += 1
-        return sorted(hosts, key=lambda host: zlib.crc32(host.encode(), self._sweeps))[:room]
+        return chosen(absent, room, self._sweeps)
 
     async def activate(self, infos: Sequence[HostInfo]) -> None:
         """Schedule hosts, empty and hungry, with the politeness state they had."""
@@ -102,22 +93,14 @@ class MemoryScheduler:
             if len(self._windows) >= self._settings.active_hosts:
                 self._crowded = True
                 break
-            group = self._groups.get(info.state.group) or self._new_group(info.state)
+            group = self._groups.get(info.state.group)
+            if group is None:
+                group = restored(info.state, self._politeness, self._resumed_at)
+                self._groups[group.name] = group
             window = Window(info.host, info.pages)
             group.windows[info.host] = window
             self._windows[info.host] = (window, group)
             self._hungry[info.host] = None
-
-    def _new_group(self, state: GroupState) -> Group:
-        delay = max(state.delay, self._politeness.delay)
-        due = max(state.until, state.last_start + delay if state.last_start else 0.0)
-        if self._resumed_at:
-            due = max(due, self._resumed_at + delay)
-        if is_parked(state.failures, self._politeness):
-            # Given up in an earlier run, or parked: it gets its probes again, and nothing more.
-            state = msgspec.structs.replace(state, failures=self._politeness.park_after_failures)
-        group = self._groups[state.group] = Group(state, due, delay)
-        return group
 
     def _retire_idle_hosts(self) -> None:
         """Forget hosts that have nothing at hand. The sweeper brings back those the ledger still has work for."""
@@ -264,6 +247,10 @@ class MemoryScheduler:
         if not (window.exhausted or window.refill or self._crowded) and len(window) <= low:
             self._hungry[window.host] = None
 
+    def begin_by(self, lease: Lease) -> float:
+        """Return when the lease expires."""
+        return lease.expires_at
+
     async def started(self, lease: Lease, at: float) -> None:
         """Note that the first byte is about to go out."""
         held = self._leases.get(lease.token)
@@ -304,6 +291,14 @@ class MemoryScheduler:
         if pause.started_at or pause.delay is not None:
             self._start(group, pause.started_at)
 
+    def _free(self, group: Group, token: int) -> None:
+        """Free the slot of a lease that nobody released."""
+        group.in_flight -= 1
+        if token in group.starting:
+            # Its worker never said whether it began: assume the worst, that it did so just now.
+            self._start(group, self._clock())
+            self._claims.begun(group, token, self._clock())
+
     async def settle(self, leases: Sequence[Lease], recorded: frozenset[int] = frozenset()) -> None:
         """Forget requests after their commit."""
         for lease in leases:
@@ -320,20 +315,21 @@ class MemoryScheduler:
             if fingerprint not in recorded:
                 window.taken -= 1
             if is_open:
-                group.in_flight -= 1
-                if lease.token in group.starting:
-                    # Its worker never said whether it began: assume the worst, that it did so just now.
-                    self._start(group, self._clock())
-                    self._claims.begun(group, lease.token, self._clock())
+                self._free(group, lease.token)
             if is_open or self._max_pages is not None:
                 self._reschedule(group)
 
-    async def expired(self) -> list[Lease]:
-        """Return leases past their expiry, which are thereby taken from their holders."""
-        now = self._clock()
-        # A released lease waits for its commit and belongs to the committer, however long that takes.
-        lost = [lease for lease, is_open in self._leases.values() if is_open and lease.expires_at <= now]
-        await self.settle(lost)
+    async def expired(self) -> list[Lost]:
+        """Take leases past their expiry from their holders: from now on they wait for the commit of the caller."""
+        now, lost = self._clock(), []
+        for lease, is_open in list(self._leases.values()):
+            # A released lease waits for its commit and belongs to the committer, however long that takes.
+            if is_open and lease.expires_at <= now:
+                _, group = self._windows[lease.request.host]
+                lost.append(Lost(lease, begun=lease.token not in group.starting))
+                self._leases[lease.token] = (lease, False)
+                self._free(group, lease.token)
+                self._reschedule(group)
         return lost
 
     async def stalled(self, horizon: float) -> list[Stall]:

@@ -30,6 +30,11 @@ class Affinity:
         #: One character a part, `1` for its own; empty where everything is.
         self._mine = ""
 
+    @property
+    def count(self) -> int:
+        """How many work on the job, this one among them."""
+        return max(len(self._workers), 1)
+
     def hear(self, workers: Iterable[bytes]) -> None:
         """Take in who works on the job."""
         known = frozenset(name.decode() for name in workers) | {self._worker}

@@ -16,6 +16,7 @@ from gossamer.config.settings import FrontierSettings, PolitenessSettings
 from gossamer.contracts import Clock
 from gossamer.errors import BackendLost, UsageError
 from gossamer.frontier.redis_codec import PARTITIONS, Op, ReleaseOp
+from gossamer.frontier.redis_epochs import Epochs
 from gossamer.frontier.redis_link import Call, RedisLink
 from gossamer.frontier.redis_skew import Skew
 
@@ -40,6 +41,7 @@ class Introduction(msgspec.Struct, frozen=True):
     probes: int
     pages: int
     resumed: float
+    slack: float
 
 
 class RedisCalls:
@@ -63,9 +65,8 @@ class RedisCalls:
         resumed_at: float,
         server_time: bool,
     ) -> None:
-        self.partitions = redis.partitions or (_CLUSTER_PARTITIONS if redis.cluster else 1)
-        if not 0 < self.partitions < PARTITIONS:
-            raise UsageError(f"a schedule has 1 to {PARTITIONS - 1} partitions, not {self.partitions}")
+        if not 0 <= redis.partitions < PARTITIONS:
+            raise UsageError(f"a schedule has 1 to {PARTITIONS - 1} partitions, not {redis.partitions}")
         self.link = RedisLink(redis, random)
         self.skew = Skew()
         #: Reports that came too late.
@@ -73,26 +74,25 @@ class RedisCalls:
         self.redis = redis
         self._clock = clock
         self._server_time = server_time
-        self._keys = [f"{redis.prefix}:{{g:{number}}}" for number in range(self.partitions)]
         self.worker = secrets.token_hex(6)
-        self._me = _encode(
-            Introduction(
-                job,
-                self.worker,
-                settings.window_urls,
-                settings.scheduled_urls,
-                self.partitions,
-                settings.lease_seconds,
-                redis.refill_seconds,
-                redis.batch_entries,
-                politeness.delay,
-                politeness.per_host,
-                politeness.park_after_failures,
-                politeness.park_probes,
-                pages,
-                resumed_at,
-            )
+        self._introduction = Introduction(
+            job,
+            self.worker,
+            settings.window_urls,
+            settings.scheduled_urls,
+            redis.partitions,
+            settings.lease_seconds,
+            redis.refill_seconds,
+            redis.batch_entries,
+            politeness.delay,
+            politeness.per_host,
+            politeness.park_after_failures,
+            politeness.park_probes,
+            pages,
+            resumed_at,
+            redis.slack_seconds,
         )
+        self._divide()
         self._waiting: deque[tuple[int, Op | ReleaseOp]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Task[None] | None = None
@@ -102,15 +102,25 @@ class RedisCalls:
     async def open(self) -> None:
         """Connect, and begin a new epoch where the server is not the one it was."""
         await self.link.open()
+        self._divide()
         try:
             asked_at = self._clock()
             answers = await self.ask_all("open", None)
             self.learn_time(asked_at, answers[0][0])
-            self._check_partitions({int(partitions) for _, partitions in answers})
+            for number, (_, _, epoch) in enumerate(answers):
+                self.epochs.hear(number, epoch, asked_at)
+            self._check_partitions({int(partitions) for _, partitions, _ in answers})
         except BaseException:
             await self.link.close()
             raise
         self.link.greeting = lambda: [self._call("open", number, None) for number in range(self.partitions)]
+
+    def _divide(self) -> None:
+        """Decide on the parts of the schedule: where nobody has said how many, a cluster has its own number."""
+        self.partitions = self.redis.partitions or (_CLUSTER_PARTITIONS if self.link.is_cluster else 1)
+        self.epochs = Epochs(self.partitions, self.redis.slack_seconds)
+        self._keys = [f"{self.redis.prefix}:{{g:{number}}}" for number in range(self.partitions)]
+        self._me = _encode(msgspec.structs.replace(self._introduction, partitions=self.partitions))
 
     def _check_partitions(self, found: set[int]) -> None:
         for partitions in found - {self.partitions}:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-from gossamer.contracts import HostInfo
+from gossamer.contracts import HostInfo, Lost
 from gossamer.model.outcome import GroupState, Pause
 from gossamer.model.request import Known, Lease, Request, Source
 
@@ -188,22 +188,36 @@ def info_of(info: HostInfo) -> _Info:
     )
 
 
-def leases_of(
-    reply: Sequence[Any], partition: int, *, skew: float, expires_at: float | None
-) -> Iterator[Lease]:
-    """Return the leases of a reply of `lease.lua`, or without `expires_at` of `expire.lua`; the first entry is passed over."""
-    width = 7 if expires_at is not None else 8
-    for start in range(1, len(reply), width):
-        n, host, group, delay, failures, slowness, packed, *expiry = reply[start : start + width]
-        yield Lease(
-            unpack_known(packed, host.decode()),
-            int(n) * PARTITIONS + partition,
-            (expires_at if expires_at is not None else float(expiry[0])) - skew,
-            float(delay),
-            int(failures),
-            group.decode(),
-            float(slowness),
-        )
+def leases_of(reply: Sequence[Any], partition: int, expires_at: float, epoch: int) -> Iterator[Lease]:
+    """Return the leases of a reply of `lease.lua`; the first two entries are passed over."""
+    for start in range(2, len(reply), 7):
+        yield _lease(reply[start : start + 7], partition, expires_at, epoch)
+
+
+def lost_of(reply: Sequence[Any], partition: int, skew: float, epoch: int) -> Iterator[Lost]:
+    """Return the lost leases of a reply of `expire.lua`; the first entry is passed over."""
+    for start in range(1, len(reply), 9):
+        *parts, expires_at, begun = reply[start : start + 9]
+        yield Lost(_lease(parts, partition, float(expires_at) - skew, epoch), bool(begun))
+
+
+def _lease(parts: Sequence[Any], partition: int, expires_at: float, epoch: int) -> Lease:
+    n, host, group, delay, failures, slowness, packed = parts
+    return Lease(
+        unpack_known(packed, host.decode()),
+        int(n) * PARTITIONS + partition,
+        expires_at,
+        float(delay),
+        int(failures),
+        group.decode(),
+        float(slowness),
+        epoch,
+    )
+
+
+def rows_of(flat: Sequence[Any], width: int) -> Iterable[tuple[Any, ...]]:
+    """Return the rows of a reply that lists them one after the other."""
+    return zip(*[iter(flat)] * width, strict=True)
 
 
 def states_of(reply: Sequence[Any]) -> Iterator[GroupState]:

@@ -57,6 +57,11 @@ class RedisControls:
         answers = await self._calls.ask_all("control", ("held", job, ""))
         return [_held(word, off, delays) for word, off, delays in answers]
 
+    async def clear(self) -> None:
+        """Let the windows of this job have nothing but what is leased: the ledger says anew what is to be done."""
+        while any(await self._calls.ask_all("control", ("clear", self.job, ""))):
+            pass
+
     async def forget(self) -> None:
         """Take this job off the schedule. The clocks of its groups stay until they have run out."""
         while any(await self._calls.ask_all("control", ("forget", self.job, ""))):

@@ -46,6 +46,8 @@ async def _look(client: Any, redis: Any) -> RedisFacts:
     about = await client.info()
     valkey = about.get("valkey_version")
     is_node = bool(int(about.get("cluster_enabled", 0)))
+    # Of a cluster, another node may have to be asked.
+    unwritable, is_full = ("", False) if is_node else await _trial(client, redis)
     return RedisFacts(
         product="Valkey" if valkey else "Redis",
         version=str(valkey or about.get("redis_version", "0")),
@@ -54,9 +56,9 @@ async def _look(client: Any, redis: Any) -> RedisFacts:
         used_memory_bytes=int(about.get("used_memory", 0)),
         appends_to_file=bool(int(about.get("aof_enabled", 0))),
         cluster=await _cluster_state(client) if is_node else "",
-        # Of a cluster, another node may have to be asked.
-        unwritable="" if is_node else await _unwritable(client, redis),
+        unwritable=unwritable,
         clock=await _clock(client),
+        is_full=is_full,
     )
 
 
@@ -66,14 +68,15 @@ async def _cluster_state(client: Any) -> str:
     return str(fields.get("cluster_state", "unknown"))
 
 
-async def _unwritable(client: Any, redis: Any) -> str:
+async def _trial(client: Any, redis: Any) -> tuple[str, bool]:
+    """Try to write; returns what the server has against it, and whether that is a lack of room."""
     try:
         await client.eval(_TRIAL, 1, _TRIAL_KEY)
     except redis.ConnectionError:
         raise
     except redis.ResponseError as error:
-        return str(error)
-    return ""
+        return str(error), isinstance(error, redis.exceptions.OutOfMemoryError)
+    return "", False
 
 
 async def _clock(client: Any) -> ClockReading:

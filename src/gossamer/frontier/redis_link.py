@@ -48,11 +48,13 @@ class RedisLink:
     * A server that does not answer is a `BackendLost`; whatever was to be done may be tried again, and is held back
       until a growing, jittered wait is over.
     * A script the server does not know is sent again, in full.
+    * `is_cluster` is known once it is open.
     """
 
     def __init__(self, settings: RedisSettings, random: Callable[[], float]) -> None:
         self._settings = settings
         self._random = random
+        self.is_cluster = bool(settings.cluster)
         self._scripts = load_scripts()
         self._lock = asyncio.Lock()
         self._client: Redis | RedisCluster | None = None
@@ -67,8 +69,7 @@ class RedisLink:
         """Connect, and refuse a server that would forget what it is told."""
         redis = redis_library()
         try:
-            self._client = client = self._make()
-            nodes = await self._nodes(client)
+            nodes = await self._nodes(await self._connect())
             await self._teach()
         except (redis.RedisError, OSError) as error:
             await self.close()
@@ -80,9 +81,20 @@ class RedisLink:
                 await self.close()
                 raise UsageError(problem)
 
+    async def _connect(self) -> Redis | RedisCluster:
+        """Find out whether the server is one of a cluster, and speak to it as that wants."""
+        self._client = client = self._make()
+        if self._settings.cluster is None and not self.is_cluster:
+            about = await client.info("cluster")
+            self.is_cluster = bool(int(about.get("cluster_enabled", 0)))
+            if self.is_cluster:
+                await client.aclose()
+                self._client = client = self._make()
+        return client
+
     async def _nodes(self, client: Any) -> list[dict[str, Any]]:
         """Ask each server that holds a part of the schedule what it is like."""
-        if not self._settings.cluster:
+        if not self.is_cluster:
             return [await client.info()]
         return list((await client.info(target_nodes="primaries")).values())
 
@@ -99,7 +111,7 @@ class RedisLink:
         seconds = self._settings.timeout_seconds
         options: dict[str, Any] = {"socket_timeout": seconds, "socket_connect_timeout": seconds}
         try:
-            if not self._settings.cluster:
+            if not self.is_cluster:
                 return Redis.from_url(
                     self._settings.url,
                     retry=Retry(NoBackoff(), 0),
@@ -175,23 +187,37 @@ class RedisLink:
                 await self._teach()
             translated = [self._translated(answer) for answer in answers]
         except _passing(redis) as error:
-            self._note_failure()
-            raise BackendLost(f"Redis at {self._where} stopped answering ({error}): trying again") from error
+            raise self._lost(error) from error
         self._failures = 0
         return translated
 
-    def _note_failure(self) -> None:
+    async def ping(self) -> None:
+        """Ask whether the server is there. Raises `BackendLost` where it is not."""
+        redis = redis_library()
+        async with self._lock:
+            await self._hold_back()
+            assert self._client is not None, "the link is not open"
+            self.round_trips += 1
+            try:
+                await self._client.ping()
+            except (redis.RedisError, OSError) as error:
+                raise self._lost(error) from error
+            self._failures = 0
+
+    def _lost(self, error: Exception) -> BackendLost:
+        """Note a failure, after which the next attempt waits; returns our own error for it."""
         self._failures += 1
         wait = min(
             self._settings.reconnect_seconds * float(1 << min(self._failures - 1, 20)),
             self._settings.max_reconnect_seconds,
         )
         self._not_before = time.monotonic() + wait * (0.5 + self._random())
+        return BackendLost(f"Redis at {self._where} stopped answering ({error}): trying again")
 
     async def _send(self, scripts: Sequence[tuple[str | bytes, Call]], command: str) -> list[Any]:
         assert self._client is not None, "the link is not open"
         self.round_trips += 1
-        if self._settings.cluster:
+        if self.is_cluster:
             pipeline: Any = self._client.pipeline()
         else:
             pipeline = self._client.pipeline(transaction=False)

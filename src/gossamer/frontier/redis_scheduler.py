@@ -7,7 +7,6 @@ The rules are those of the memory scheduler, in Lua (`lua/`): a script is one st
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ import msgspec
 
 from gossamer.config.redis import RedisSettings
 from gossamer.config.settings import FrontierSettings, PolitenessSettings
-from gossamer.contracts import Clock, HostInfo, Outlook, Refill, Stall
+from gossamer.contracts import Clock, HostInfo, Lost, Outlook, Refill, Stall
 from gossamer.errors import UsageError
 from gossamer.frontier.redis_affinity import Affinity
 from gossamer.frontier.redis_calls import RedisCalls
@@ -24,12 +23,15 @@ from gossamer.frontier.redis_codec import (
     info_of,
     lease_op,
     leases_of,
+    lost_of,
     pack_known,
     release_op,
+    rows_of,
     states_of,
 )
 from gossamer.frontier.redis_controls import RedisControls
 from gossamer.frontier.redis_link import OutOfMemory
+from gossamer.frontier.window import chosen
 from gossamer.model.outcome import GroupState, Pause
 from gossamer.model.request import Known, Lease
 
@@ -46,8 +48,8 @@ class RedisScheduler(RedisControls):
     * Starts, releases and settlements wait a moment (`flush_seconds`) and go out together with the next call.
     * The time is the server's. A worker's own is only ever taken for later than it is (`Skew`).
     * A lease that was released waits for its commit for as long as its worker is heard of.
-    * When the server was emptied or started anew, a new epoch begins: every group first waits out a whole delay,
-      and the sweep brings back what is missing.
+    * When the server was emptied or started anew, a new epoch begins: every group first waits out `slack_seconds` and
+      a whole delay, and the sweep brings back what is missing. For so long may a request begin on a lease from before.
     * A Redis without room takes no more hosts and requests (`refused` counts); leases go on and make room.
     * A Redis that stops answering is a `BackendLost`. The call may be made again, and waits longer each time.
     * Each worker has groups that it leases first, so that connections stay in use (`Affinity`). Others' it leases
@@ -133,6 +135,10 @@ class RedisScheduler(RedisControls):
         """Send what waits to be sent, if Redis can be reached, and let go of it."""
         await self._calls.close()
 
+    async def beat(self) -> None:
+        """Be heard of: leases that were released and wait for their commit stay with this worker."""
+        await self._calls.ask_all("report", [])
+
     @property
     def round_trips(self) -> int:
         """How often this worker has waited for Redis."""
@@ -154,7 +160,8 @@ class RedisScheduler(RedisControls):
         # Hosts are asked about in parts: that all of one part are scheduled says nothing about the others.
         if absent and crowded != (len(absent) > room):
             await self._calls.ask_all("crowd", not crowded)
-        return self._pick(absent, room)
+        self._sweeps += 1
+        return chosen(absent, room, self._sweeps)
 
     async def _find(self, hosts: Sequence[str]) -> tuple[list[str], int, bool]:
         """Return which hosts are not scheduled, how many are active in all, and whether the schedule is crowded."""
@@ -172,13 +179,6 @@ class RedisScheduler(RedisControls):
             if len(self._homes) + len(homes) > _MAX_HOMES:
                 self._homes.clear()
             self._homes.update(homes)
-
-    def _pick(self, hosts: list[str], room: int) -> list[str]:
-        """Choose who comes in: another order each time, or those listed last would never be among the first."""
-        if len(hosts) <= room:
-            return hosts
-        self._sweeps += 1
-        return sorted(hosts, key=lambda host: zlib.crc32(host.encode(), self._sweeps))[:room]
 
     async def activate(self, infos: Sequence[HostInfo]) -> None:
         """Schedule hosts, empty and hungry, with the politeness state they had."""
@@ -247,7 +247,7 @@ class RedisScheduler(RedisControls):
             Refill(host.decode(), int(refill) * PARTITIONS + number, asked)
             for number, answer in zip(shares, answers, strict=True)
             if not isinstance(answer, OutOfMemory)
-            for host, refill, asked in _rows(answer, 3)
+            for host, refill, asked in rows_of(answer, 3)
         ]
 
     def _divide(self, limit: int, wanted: Sequence[int]) -> dict[int, int]:
@@ -284,9 +284,10 @@ class RedisScheduler(RedisControls):
             answers = await self._calls.ask_many(
                 [("lease", number, self._affinity.asking(share)) for number, share in shares]
             )
-            for answer in answers:
-                self._calls.learn_time(asked_at, answer[0])
-            got = [self._leases(answer, number) for (number, _), answer in zip(shares, answers, strict=True)]
+            got = [
+                self._leases(answer, number, asked_at)
+                for (number, _), answer in zip(shares, answers, strict=True)
+            ]
             leases += [lease for part in got for lease in part]
             if not self._may_have_more(shares, got) or len(leases) >= limit:
                 break
@@ -297,9 +298,11 @@ class RedisScheduler(RedisControls):
             return len(got[0]) == shares[0][1]
         return any(got)
 
-    def _leases(self, answer: Sequence[Any], number: int) -> list[Lease]:
-        expires_at = float(answer[0]) + self._settings.lease_seconds
-        return list(leases_of(answer, number, skew=self._calls.skew.seconds, expires_at=expires_at))
+    def _leases(self, answer: Sequence[Any], number: int, asked_at: float) -> list[Lease]:
+        self._calls.learn_time(asked_at, answer[0])
+        epoch = self._calls.epochs.hear(number, answer[1], asked_at)
+        expires_at = float(answer[0]) + self._settings.lease_seconds - self._calls.skew.seconds
+        return list(leases_of(answer, number, expires_at, epoch))
 
     async def _shares(self, limit: int) -> list[tuple[int, int]]:
         """Say how many to lease of each partition, so that whoever is due first, anywhere, comes first.
@@ -323,6 +326,11 @@ class RedisScheduler(RedisControls):
             shares[due[0][2]] += limit - len(due)
         return list(shares.items())
 
+    def begin_by(self, lease: Lease) -> float:
+        """Return when the lease expires, or its epoch counts as over because nothing was heard of it."""
+        epoch_ends = self._calls.epochs.lasts_until(lease.token % PARTITIONS, lease.epoch)
+        return min(lease.expires_at, epoch_ends)
+
     async def started(self, lease: Lease, at: float) -> None:
         """Note that the first byte is about to go out."""
         op = lease_op("start", lease, at + self._calls.skew.seconds, self._stretch())
@@ -344,13 +352,14 @@ class RedisScheduler(RedisControls):
     def _stretch(self) -> float:
         return 1.0 + self._jitter * self._random()
 
-    async def expired(self) -> list[Lease]:
-        """Return leases of this job past their expiry, each to one worker alone."""
-        lost: list[Lease] = []
+    async def expired(self) -> list[Lost]:
+        """Take leases of this job past their expiry from their holders; each goes to one worker alone."""
+        lost: list[Lost] = []
         for _ in range(_MAX_ROUNDS):
             answers = await self._calls.ask_all("expire", self._stretch())
             for number, answer in enumerate(answers):
-                lost += leases_of(answer, number, skew=self._calls.skew.seconds, expires_at=None)
+                epoch = self._calls.epochs.number(number)
+                lost += lost_of(answer, number, self._calls.skew.seconds, epoch)
             if not any(answer[0] for answer in answers):
                 break
         return lost
@@ -359,7 +368,7 @@ class RedisScheduler(RedisControls):
         """Unschedule hosts with nothing leased that cannot be served."""
         answers = await self._calls.ask_all("stalled", horizon + self._calls.skew.seconds)
         return [
-            Stall(host.decode(), reason.decode()) for answer in answers for host, reason in _rows(answer, 2)
+            Stall(host.decode(), reason.decode()) for answer in answers for host, reason in rows_of(answer, 2)
         ]
 
     # -- answers ---------------------------------------------------------------------------------------
@@ -378,15 +387,14 @@ class RedisScheduler(RedisControls):
         answers = await self._calls.ask_all("outlook", self._affinity.asking(self._batch))
         self._calls.learn_time(asked_at, answers[0][5])
         self._affinity.hear(answers[0][6])
-        due = [float(first) for *_, control, first, _, _ in answers if first and not control]
+        for number, answer in enumerate(answers):
+            self._calls.epochs.hear(number, answer[7], asked_at)
+        due = [float(answer[4]) for answer in answers if answer[4] and not answer[3]]
         return Outlook(
             queued=sum(answer[0] for answer in answers),
             in_flight=sum(answer[1] for answer in answers),
             hosts=sum(answer[2] for answer in answers),
             next_due=min(due) - self._calls.skew.seconds if due else None,
             stale=self._stale + self._calls.stale,
+            workers=self._affinity.count,
         )
-
-
-def _rows(flat: Sequence[Any], width: int) -> Iterable[tuple[Any, ...]]:
-    return zip(*[iter(flat)] * width, strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from importlib import resources
+from pathlib import Path
 
 import msgspec
 
@@ -40,7 +40,7 @@ class Script(msgspec.Struct, frozen=True):
 
 def load_scripts() -> dict[str, Script]:
     """Read all scripts. Each begins with the same prelude."""
-    folder = resources.files("gossamer.frontier") / "lua"
+    folder = Path(__file__).parent / "lua"
     prelude = (folder / "prelude.lua").read_bytes()
     return {name: _script(name, prelude + (folder / f"{name}.lua").read_bytes()) for name in _NAMES}
 

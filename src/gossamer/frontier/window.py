@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import heapq
+import zlib
 from collections.abc import Iterable
 
+import msgspec
+
+from gossamer.config.settings import PolitenessSettings
 from gossamer.model.outcome import GroupState, Pause
 from gossamer.model.request import Known, Lease
+from gossamer.policy.politeness import is_parked
 
 Entry = tuple[int, int, Known]
 #: Origins of one group whose own delays are told apart; of more, the longest holds for all.
@@ -144,6 +149,25 @@ class Group:
     def state(self) -> GroupState:
         """Return what must survive a restart."""
         return GroupState(self.name, self.last_start, self.delay, self.until, self.failures, self.slowness)
+
+
+def restored(state: GroupState, politeness: PolitenessSettings, resumed_at: float) -> Group:
+    """Return the clock of a group as it was. A job that was resumed first waits out a whole delay from then."""
+    delay = max(state.delay, politeness.delay)
+    due = max(state.until, state.last_start + delay if state.last_start else 0.0)
+    if resumed_at:
+        due = max(due, resumed_at + delay)
+    if is_parked(state.failures, politeness):
+        # Given up in an earlier run, or parked: it gets its probes again, and nothing more.
+        state = msgspec.structs.replace(state, failures=politeness.park_after_failures)
+    return Group(state, due, delay)
+
+
+def chosen(hosts: list[str], room: int, turn: int) -> list[str]:
+    """Return as many hosts as there is room for: others each turn, or those listed last would never be among the first."""
+    if len(hosts) <= room:
+        return hosts
+    return sorted(hosts, key=lambda host: zlib.crc32(host.encode(), turn))[:room]
 
 
 def rotated(windows: Iterable[Window], turn: int) -> Iterable[Window]:

@@ -90,6 +90,8 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     group: str = ""
     #: What of the delay is for trouble the group had.
     slowness: float = 0.0
+    #: The epoch of the schedule that gave it, as its worker counts them.
+    epoch: int = 0
 
     @property
     def request(self) -> Request:

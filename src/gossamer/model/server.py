@@ -39,6 +39,8 @@ class RedisFacts(msgspec.Struct, frozen=True):
     #: Why nothing can be written; empty where it can.
     unwritable: str
     clock: ClockReading
+    #: It was the limit of its memory that kept us from writing.
+    is_full: bool = False
 
 
 def evicts(policy: str, max_memory_bytes: int) -> bool:

@@ -83,6 +83,13 @@ class Work(msgspec.Struct, frozen=True, tag="work"):
     leases: list[Lease]
 
 
+class Stands(msgspec.Struct, frozen=True, tag="stands"):
+    """Parent to child: the moment before which the request of a lease must begin, in place of its expiry."""
+
+    token: int
+    until: float
+
+
 class Learnt(msgspec.Struct, frozen=True, tag="learnt"):
     """Parent to child: visits that are in the ledger, and visits that lost."""
 
@@ -134,7 +141,7 @@ class Reported(msgspec.Struct, frozen=True, tag="reported"):
     reports: list[WireReport]
 
 
-ToChild = Work | Learnt | Joined | Baked | Stocked | RobotsKept
+ToChild = Work | Stands | Learnt | Joined | Baked | Stocked | RobotsKept
 ToParent = Started | Reported | Baked | RobotsWanted
 
 _encoder = msgspec.msgpack.Encoder()

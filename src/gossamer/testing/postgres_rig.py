@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
+from gossamer.config.postgres import PostgresLimits
 from gossamer.contracts import Failpoint, no_failpoint
 from gossamer.frontier.postgres_jobs import create_job
 from gossamer.frontier.postgres_ledger import PostgresLedger
-from gossamer.frontier.postgres_pool import PostgresLimits, PostgresPool, driver
+from gossamer.frontier.postgres_pool import PostgresPool, driver
 from gossamer.testing.clock import FakeClock
 from gossamer.testing.frontier_cases import NOW
 from gossamer.testing.postgres_server import PostgresServer, migrated_database, shared_server

@@ -30,13 +30,18 @@ async def redis_scheduler(
     The Redis is `aged`: its epoch began long ago, so that no group waits for it.
     """
     if aged:
-        first = _make(Plan(clock=FakeClock(1.0)), redis, "elder")
-        await first.open()
-        await first.close()
+        await age(redis)
     made = _make(plan, redis, job)
     await made.open()
     _closing.add(asyncio.create_task(_close_at_the_end(made)))
     return made
+
+
+async def age(redis: RedisSettings) -> None:
+    """Let the epoch of an empty Redis have begun long ago: nobody can have asked a host just before."""
+    first = _make(Plan(clock=FakeClock(1.0)), redis, "elder")
+    await first.open()
+    await first.close()
 
 
 _closing: set[asyncio.Task[None]] = set()

@@ -118,6 +118,10 @@ class Bench:
             self.clock.advance(step)
         return starts
 
+    async def lost(self) -> list[Lease]:
+        """Take the leases that have expired."""
+        return [lost.lease for lost in await self.scheduler.expired()]
+
     async def queued(self) -> int:
         """Count the requests in windows."""
         return (await self.scheduler.outlook()).queued
@@ -524,7 +528,7 @@ class PaceContract(SchedulerMaker):
             (lease,) = await bench.lease()
             lost_at = bench.clock.advance(60)
             if how == "expired":
-                assert await bench.scheduler.expired() == [lease]
+                assert await bench.lost() == [lease]
             else:
                 await bench.scheduler.settle([lease])
             assert await bench.lease() == []
@@ -655,7 +659,8 @@ class LeaseContract(SchedulerMaker):
         await bench.schedule("a.test", *some("a.test", 1))
         (old,) = await bench.lease()
         bench.clock.advance(60)
-        assert await bench.scheduler.expired() == [old]
+        assert await bench.lost() == [old]
+        await bench.scheduler.settle([old])
         await bench.scheduler.offer([old.known])
         (new,) = await bench.lease()
         assert new.token != old.token
@@ -692,10 +697,72 @@ class LeaseContract(SchedulerMaker):
         bench.clock.advance(29.5)
         assert await bench.scheduler.expired() == []
         bench.clock.advance(0.5)
-        assert await bench.scheduler.expired() == [early]
+        assert await bench.lost() == [early]
         assert await bench.scheduler.expired() == []
-        assert (await bench.scheduler.outlook()).in_flight == 1
+        assert len(await bench.lease()) == 1, "its slot is free"
         assert late.expires_at == NOW + 90
+
+    @on_schedule(delay=0)
+    async def test_a_request_may_begin_until_its_lease_expires(self, bench: Bench) -> None:
+        await bench.schedule("a.test", *some("a.test", 1))
+        (lease,) = await bench.lease()
+        for _ in range(60):
+            assert bench.scheduler.begin_by(lease) > bench.clock()
+            bench.clock.advance(1)
+            await bench.scheduler.outlook()
+        assert bench.scheduler.begin_by(lease) == lease.expires_at
+
+    @on_schedule(delay=0)
+    async def test_a_lost_lease_is_not_leased_again_before_it_is_settled(self, bench: Bench) -> None:
+        one, two = some("a.test", 2)
+        await bench.scheduler.activate([info("a.test")])
+        (refill,) = await bench.scheduler.hungry(9)
+        await bench.scheduler.offer([one, two])
+        (lease,) = await bench.lease()
+        bench.clock.advance(60)
+        assert await bench.lost() == [lease]
+        outlook = await bench.scheduler.outlook()
+        assert (outlook.queued, outlook.in_flight) == (1, 1)
+        assert await bench.scheduler.offer([one]) == 0
+        assert await bench.scheduler.push(refill, [one, two]) == 0
+        assert await bench.lease_names() == ["a.test/2"]
+        await bench.scheduler.settle([lease])
+        assert (await bench.scheduler.outlook()).in_flight == 1
+        assert await bench.scheduler.offer([one]) == 1
+
+    @on_schedule(delay=5)
+    async def test_what_the_old_holder_of_a_lost_lease_says_changes_nothing(self, bench: Bench) -> None:
+        await bench.schedule("a.test", *some("a.test", 2))
+        (lease,) = await bench.lease()
+        bench.clock.advance(60)
+        assert await bench.lost() == [lease]
+        before = await bench.scheduler.outlook(), await bench.scheduler.group_states(["a.test"])
+        late = Pause(NOW + 9999, delay=99.0, until=NOW + 9999, failed=True)
+        await bench.scheduler.started(lease, NOW + 9999)
+        await bench.scheduler.release(lease, late)
+        await bench.scheduler.release(lease, late, put_back=True)
+        after, groups = await bench.scheduler.outlook(), await bench.scheduler.group_states(["a.test"])
+        assert after.stale == before[0].stale + 3
+        assert (msgspec.structs.replace(after, stale=before[0].stale), groups) == before
+
+    @pytest.mark.parametrize("per_host", [1, 3])
+    def test_a_lost_lease_had_begun_if_its_start_was_reported(self, per_host: int) -> None:
+        async def main() -> None:
+            plan = Plan(per_host=per_host, delay=0.0)
+            bench = Bench(await self.make(plan), plan)
+            for host in ("begun.test", "silent.test"):
+                await bench.schedule(host, *some(host, 1))
+            for lease in await bench.lease():
+                if lease.request.host == "begun.test":
+                    await bench.scheduler.started(lease, bench.clock())
+            bench.clock.advance(60)
+            lost = await bench.scheduler.expired()
+            assert {item.lease.request.host: item.begun for item in lost} == {
+                "begun.test": True,
+                "silent.test": False,
+            }
+
+        asyncio.run(main())
 
     @on_schedule(delay=0)
     async def test_a_released_lease_waits_for_its_commit_however_long(self, bench: Bench) -> None:
@@ -729,7 +796,10 @@ class LeaseContract(SchedulerMaker):
         await bench.scheduler.release(third, Pause(), put_back=True)
         (fifth,) = await bench.lease()
         bench.clock.advance(60)
-        assert len(await bench.scheduler.expired()) == 2
+        lost = await bench.lost()
+        assert len(lost) == 2
+        assert await bench.lease() == []
+        await bench.scheduler.settle(lost)
         leases = await bench.lease()
         assert len(leases) == 2
         for lease in leases:

@@ -1,8 +1,8 @@
 -- Lease up to a number of requests of groups that are due: of those this worker is to lease first, then of others that
--- have been due for a while, because their own worker is busy or gone. Returns the instant, and for each lease its number, host,
--- group, delay, failures, slowness, and the packed request with what stands before it.
+-- have been due for a while, because their own worker is busy or gone. Returns the instant, the epoch, and for each lease
+-- its number, host, group, delay, failures, slowness, and the packed request with what stands before it.
 local limit, mine, patience = unpack(cmsgpack.unpack(ARGV[4]))
-local leases, size = { exact(now) }, window_size()
+local leases, size = { exact(now), epoch_name() }, window_size()
 local expires = now + me.lease
 call('ZADD', key('alive'), now, me.worker)
 note_worker()
@@ -35,7 +35,8 @@ local function take(host, window, name, group, pace)
   pace.due, pace.home = math.max(pace.due, now), me.worker
   local lease = {
     job = job, host = host, group = name, fp = fingerprint, worker = me.worker, expires = expires,
-    delay = pace.delay, fails = group.fails, slow = group.slow, open = true, starting = true,
+    delay = pace.delay, fails = group.fails, slow = group.slow, open = true, starting = true, begun = false,
+    taken = false,
   }
   call('HSET', key('x'), exact(token), pack_lease(lease))
   call('ZADD', key('lease'), expires, exact(token))

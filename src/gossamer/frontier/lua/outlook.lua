@@ -1,5 +1,5 @@
 -- Queued, leased and scheduled hosts of the job, whether it may lease at all, when the first group is due for whoever
--- asks, the instant, and the workers that lease.
+-- asks, the instant, the workers that lease, and the epoch.
 local limit, mine, patience = unpack(cmsgpack.unpack(ARGV[4]))
 local counts = call('HMGET', key('c', job), 'queued', 'leased')
 local control = call('GET', key('control', job)) or ''
@@ -19,5 +19,5 @@ for place = 1, #ready, 2 do
 end
 return {
   tonumber(counts[1] or 0), tonumber(counts[2] or 0), call('HLEN', key('w', job)), control,
-  first and exact(first) or '', exact(now), call('ZRANGE', key('workers', job), 0, -1),
+  first and exact(first) or '', exact(now), call('ZRANGE', key('workers', job), 0, -1), epoch_name(),
 }

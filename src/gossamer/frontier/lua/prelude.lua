@@ -33,12 +33,12 @@ end
 
 -- Numbers of leases, refills and places in the queue come from one counter that begins anywhere, so that a number
 -- given out before a wipe means nothing after it.
-local counter, epoch_at
+local counter, epoch, epoch_at
 
 local function new_epoch(run_id)
   counter = tonumber(ARGV[2]) * 4294967296
-  epoch_at = now
-  call('SET', key('epoch'), table.concat({ ARGV[2], exact(now), run_id }, ' '))
+  epoch_at, epoch = now, table.concat({ ARGV[2], exact(now), run_id }, ' ')
+  call('SET', key('epoch'), epoch)
   call('SET', key('n'), exact(counter))
 end
 
@@ -48,14 +48,20 @@ end
 
 local function began_at()
   if not epoch_at then
-    local found = call('GET', key('epoch'))
-    if found then
-      epoch_at = tonumber(string.match(found, '^%S+ (%S+)'))
+    epoch = call('GET', key('epoch'))
+    if epoch then
+      epoch_at = tonumber(string.match(epoch, '^%S+ (%S+)'))
     else
       new_epoch(run_id())
     end
   end
   return epoch_at
+end
+
+-- What tells this epoch from all others.
+local function epoch_name()
+  began_at()
+  return epoch
 end
 
 local function number()
@@ -117,15 +123,16 @@ end
 
 local function pack_lease(l)
   return cmsgpack.pack(
-    l.job, l.host, l.group, l.fp, l.worker, l.expires, l.delay, l.fails, l.slow, l.open, l.starting
+    l.job, l.host, l.group, l.fp, l.worker, l.expires, l.delay, l.fails, l.slow, l.open, l.starting, l.begun, l.taken
   )
 end
 
 local function unpack_lease(packed)
-  local owner, host, group, fp, worker, expires, delay, fails, slow, open, starting = cmsgpack.unpack(packed)
+  local owner, host, group, fp, worker, expires, delay, fails, slow, open, starting, begun, taken =
+    cmsgpack.unpack(packed)
   return {
     job = owner, host = host, group = group, fp = fp, worker = worker, expires = expires, delay = delay,
-    fails = fails, slow = slow, open = open, starting = starting,
+    fails = fails, slow = slow, open = open, starting = starting, begun = begun, taken = taken,
   }
 end
 
@@ -214,9 +221,11 @@ local function is_off(host)
   return switched_off and call('SISMEMBER', key('off'), host) == 1
 end
 
--- After a wipe nobody knows what was started before it: every group first waits out a whole delay.
+-- After a wipe nobody knows what was started before it, and requests may begin on leases from before it while their workers
+-- have not noticed (redis_epochs.py): every group first waits for that, and then a whole delay.
 local function due_of(group, pace)
-  return math.max(pace.due, group.due, group.till, group.last + pace.delay, began_at() + pace.delay)
+  local due = math.max(pace.due, group.due, group.till, group.last + pace.delay)
+  return pace.delay > 0 and math.max(due, began_at() + me.slack + pace.delay) or due
 end
 
 local function window_size()
@@ -230,9 +239,9 @@ local function ready_at(owner, name, pace, rule)
   local ready
   for _, host in ipairs(pace.hosts) do
     local window = window_of(owner, host)
-    if is_full(window, rule) then
+    if is_full(window, rule) or is_off(host) then
       call('SADD', key('stuck', owner), name)
-    elseif not is_off(host) then
+    else
       if window.queued > 0 then
         return 0
       end
@@ -395,6 +404,14 @@ local function place(host, window, fingerprint, value, size)
   return true
 end
 
+local function count_queued(owner, more)
+  if owner == job then
+    queued_more = queued_more + more
+  else
+    call('HINCRBY', key('c', owner), 'queued', more)
+  end
+end
+
 -- Take a window off the schedule with all that waits in it. The clock of its group stays until it has run out.
 local function drop(owner, host, window)
   local name = window.group
@@ -405,9 +422,7 @@ local function drop(owner, host, window)
   call('DEL', key('q', owner, host), key('l', owner, host), key('r', owner, host), key('t', owner, host))
   call('ZREM', key('hungry', owner), host)
   call('SREM', key('idle', owner), host)
-  if owner == job then
-    queued_more = queued_more - window.queued - window.waits
-  end
+  count_queued(owner, -window.queued - window.waits)
   local pace, group = pace_of(owner, name), group_of(name, true)
   pace.windows = pace.windows - 1
   pace_changed[owner][name] = true
@@ -471,7 +486,7 @@ local function forget(token, lease)
   return window
 end
 
--- Forget a request after its commit, or because its worker is gone.
+-- Forget a request after its commit.
 local function settle(token, lease, recorded, at, stretch)
   if lease.open then
     free(lease, at, stretch)

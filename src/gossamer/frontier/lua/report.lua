@@ -37,7 +37,8 @@ local function release(token, lease, op)
   if lease.starting then
     group.starting = math.max(group.starting - 1, 0)
   end
-  lease.open, lease.starting = false, false
+  -- The visit is over, and harmed nobody: whatever its worker dies of later is something else.
+  lease.open, lease.starting, lease.begun = false, false, false
   if pace then
     rest(group, pace, op)
     pace_changed[job][lease.group] = true
@@ -62,7 +63,8 @@ end
 local function take(op)
   local token = exact(op.n)
   local lease = lease_at(token)
-  if not lease or lease.fp ~= op.fp or lease.job ~= job or (op.kind ~= 'settle' and not lease.open) then
+  local is_its_own = lease and lease.fp == op.fp and lease.job == job and lease.worker == me.worker
+  if not is_its_own or (op.kind ~= 'settle' and not lease.open) then
     stale = stale + 1
   elseif op.kind == 'settle' then
     settle(token, lease, op.recorded, op.at, op.stretch)
@@ -72,7 +74,7 @@ local function take(op)
     if lease.starting then
       local group = group_of(lease.group, true)
       group.starting = math.max(group.starting - 1, 0)
-      lease.starting = false
+      lease.starting, lease.begun = false, true
       call('HSET', key('x'), token, pack_lease(lease))
     end
     start(job, lease.group, op.at, op.stretch)

@@ -7,9 +7,11 @@ for _, spot in ipairs(later) do
 end
 local stalls = {}
 
-local function reason_for(window, group, pace)
+local function reason_for(host, window, group, pace)
   if window.leased > 0 or window.refill ~= 0 or window.queued + window.waits == 0 then
     return nil
+  elseif is_off(host) then
+    return 'switched_off'
   elseif is_full(window, me) then
     return 'host_limit'
   elseif is_given_up(group.fails, me) then
@@ -24,7 +26,7 @@ for _, name in ipairs(names) do
   for place = group and pace and #pace.hosts or 0, 1, -1 do
     local host = pace.hosts[place]
     local window = window_of(job, host)
-    local reason = reason_for(window, group, pace)
+    local reason = reason_for(host, window, group, pace)
     if reason then
       drop(job, host, window)
       stalls[#stalls + 1] = host
