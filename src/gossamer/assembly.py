@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 import uuid
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
 from gossamer.config.job_file import JobSpec
 from gossamer.contracts import Clock, Failpoint
@@ -32,6 +30,7 @@ from gossamer.parts import (
     build_grouping,
     build_worker,
     failpoint_from_environment,
+    hiring,
     identity_of,
     open_outputs,
     revive,
@@ -41,6 +40,7 @@ from gossamer.parts import (
 )
 from gossamer.policy.cookies import CookieJar
 from gossamer.policy.scope import MAX_ROOTS, Scope
+from gossamer.scopes import folder_scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ async def _assemble(
 ) -> Job:
     settings = spec.settings
     await revive(ledger, settings)
-    scope = await _scope(spec, folder, ledger)
+    scope = folder_scope(spec, folder, await ledger.roots(MAX_ROOTS))
     totals = await ledger.totals()
     seeding = "" if spec.input == "-" else await ledger.get_meta("seeding")
     standing = Standing(totals.get("records", 0), totals.get("wire_bytes", 0), seeding)
@@ -140,6 +140,7 @@ async def _assemble(
         settings.politeness,
         clock,
         build_grouping(settings),
+        max_pages=settings.limits.max_pages,
         max_pages_per_host=per_host,
         failpoint=failpoint,
     )
@@ -168,10 +169,9 @@ def _build_crew(
     # Also where children have their own: what is wrong with it is said before the first of them starts.
     identity = identity_of(spec)
     if engine.workers > 1:
-        command = [sys.executable, "-m", "gossamer.child", str(folder.job_file.absolute())]
-        return ProcessCrew(
-            command, engine.workers, engine.concurrency, ledger.robots, clock, scope.roots, cookies
-        )
+        command = ["gossamer.child", str(folder.job_file.absolute())]
+        children = hiring(spec.settings, command, workers=engine.workers)
+        return ProcessCrew(children, ledger.robots, clock, scope.roots, cookies)
     worker, discoverer = build_worker(
         spec.settings,
         scope,
@@ -182,28 +182,3 @@ def _build_crew(
         identity=identity,
     )
     return LocalCrew(worker, discoverer, engine.concurrency)
-
-
-async def _scope(spec: JobSpec, folder: JobFolder, ledger: SqliteLedger) -> Scope:
-    return build_scope(spec, folder, await ledger.roots(MAX_ROOTS))
-
-
-def build_scope(spec: JobSpec, folder: JobFolder, roots: Iterable[str] = ()) -> Scope:
-    """Return the scope of a job. `scrape` follows nothing, so it needs no roots."""
-    if spec.mode == "scrape":
-        return Scope(replace(spec.settings.scope, scope="page"))
-    return Scope(spec.settings.scope, roots, LazyRoots(folder.ledger).is_root)
-
-
-class LazyRoots:
-    """Asks the ledger for roots; opens it at the first question, which few jobs ever ask."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._reader: SqliteReader | None = None
-
-    def is_root(self, root: str) -> bool:
-        """Say whether the root spans the scope."""
-        if self._reader is None:
-            self._reader = SqliteReader(self._path)
-        return self._reader.is_root(root)

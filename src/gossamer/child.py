@@ -11,13 +11,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import uvloop
 
-from gossamer.assembly import build_scope
+from gossamer.config.job_file import JobSpec
+from gossamer.engine.children import Link
 from gossamer.engine.crew import LocalCrew
-from gossamer.engine.processes import Link
 from gossamer.engine.report import Report
-from gossamer.frontier.job_folder import JobFolder
 from gossamer.model.outcome import Found, StoredCookie, StoredRobots
 from gossamer.model.request import Lease
 from gossamer.model.wire import (
@@ -27,6 +27,7 @@ from gossamer.model.wire import (
     Reported,
     RobotsKept,
     RobotsWanted,
+    Stands,
     Started,
     Stocked,
     ToChild,
@@ -35,8 +36,10 @@ from gossamer.model.wire import (
     frame,
     wire_report,
 )
-from gossamer.parts import build_worker, identity_of, spec_of, steady_clock
+from gossamer.parts import build_worker, identity_of, steady_clock
 from gossamer.policy.cookies import CookieJar
+from gossamer.policy.scope import Scope
+from gossamer.scopes import SharedBrief, folder_job, shared_job
 
 _PR_SET_PDEATHSIG = 1
 
@@ -70,16 +73,15 @@ class SharedCookies:
 class Child:
     """The desk of a child's crew: everything is passed on to the parent."""
 
-    def __init__(self, job_file: Path) -> None:
-        self._spec = spec_of(job_file)
+    def __init__(self, spec: JobSpec, scope: Scope) -> None:
+        self._spec = spec
         self._clock = steady_clock()
         self.gone = asyncio.Event()
         self.link = Link(lambda body: self._received(decode_to_child(body)), self.gone.set)
         self._cookies = SharedCookies(self.link) if self._spec.settings.fetch.cookies else None
-        self._scope = build_scope(self._spec, JobFolder(job_file.parent))
         worker, self._discoverer = build_worker(
             self._spec.settings,
-            self._scope,
+            scope,
             self._robots,
             self._clock,
             follow=self._spec.mode == "crawl",
@@ -90,6 +92,8 @@ class Child:
         self._crew = LocalCrew(worker, self._discoverer, self._spec.settings.engine.concurrency)
         self._wanted: dict[str, asyncio.Future[StoredRobots]] = {}
         self._found: dict[int, tuple[Found, ...]] = {}
+        #: The last word on a lease: only a cell gets it, which has one lease at a time.
+        self._stands: Stands | None = None
 
     async def run(self) -> None:
         """Work until the parent closes the link."""
@@ -105,6 +109,8 @@ class Child:
             case Work(leases):
                 for lease in leases:
                     self._crew.submit(lease)
+            case Stands():
+                self._stands = message
             case Learnt():
                 self._learn(message)
             case Joined(roots):
@@ -135,9 +141,14 @@ class Child:
     def ready(self) -> None:
         """Nothing to tell: the parent knows when it has started us."""
 
+    def begin_by(self, lease: Lease) -> float:
+        """Return what the parent last said of this lease, or its expiry."""
+        stands = self._stands
+        return stands.until if stands is not None and stands.token == lease.token else lease.expires_at
+
     def started(self, lease: Lease, at: float) -> None:
         """Pass a start on where the schedule needs it before the visit ends."""
-        if lease.delay and self._spec.settings.politeness.per_host > 1:
+        if lease.known.crashes or (lease.delay and self._spec.settings.politeness.per_host > 1):
             self.link.send(frame(Started([(lease.token, at)])))
 
     def reported(self, lease: Lease, report: Report) -> None:
@@ -152,22 +163,29 @@ class Child:
         raise AssertionError(leases, alone)
 
 
-async def _main(descriptor: int, job_file: Path) -> None:
-    child = Child(job_file)
+def _job(job_file: str) -> tuple[JobSpec, Scope]:
+    """Return a job and its scope; `-` is a shared one, which the parent describes on standard input."""
+    if job_file != "-":
+        return folder_job(Path(job_file))
+    return shared_job(msgspec.json.decode(sys.stdin.buffer.read(), type=SharedBrief))
+
+
+async def _main(descriptor: int, job_file: str) -> None:
+    child = Child(*_job(job_file))
     loop = asyncio.get_running_loop()
     await loop.create_connection(lambda: child.link, sock=socket.socket(fileno=descriptor))
     await child.run()
 
 
 def main() -> None:
-    """Run a child: `python -m gossamer.child JOB_FILE DESCRIPTOR`."""
+    """Run a child: `python -m gossamer.child JOB_FILE|- DESCRIPTOR`."""
     # The parent decides when to stop. Whoever signals all of us at once, as a service manager does, means the parent.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     job_file, descriptor = sys.argv[1:]
-    uvloop.run(_main(int(descriptor), Path(job_file)))
+    uvloop.run(_main(int(descriptor), job_file))
     os._exit(0)  # nothing here needs an orderly end: what was not reported will be done again
 
 

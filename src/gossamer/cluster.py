@@ -14,25 +14,29 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from gossamer.config.job_file import JobSpec
+from gossamer.config.job_file import JobSpec, spec_from
+from gossamer.config.postgres import PostgresLimits
 from gossamer.config.redis import SHARED_FRONTIER, RedisSettings
 from gossamer.config.settings import FrontierSettings, Settings
 from gossamer.contracts import Clock, EventLog, Failpoint
 from gossamer.engine.crew import LocalCrew
 from gossamer.engine.frontier import Frontier
+from gossamer.engine.guarded import GuardedCrew
 from gossamer.engine.loop import Ending, Loop, Standing
 from gossamer.engine.outputs import Outputs
 from gossamer.engine.patience import PatientScheduler
+from gossamer.engine.processes import ProcessCrew
 from gossamer.engine.seeds import Seeds
+from gossamer.engine.short_wait import ShortWait
 from gossamer.errors import BackendLost
 from gossamer.frontier.controls import UNKNOWN, restore_controls
-from gossamer.frontier.postgres_jobs import JobRow
+from gossamer.frontier.postgres_jobs import JobRow, open_job
 from gossamer.frontier.postgres_ledger import PostgresLedger
-from gossamer.frontier.postgres_pool import PostgresLimits, PostgresPool
+from gossamer.frontier.postgres_pool import PostgresPool
 from gossamer.frontier.postgres_roots import PostgresRoots
 from gossamer.frontier.postgres_schema import check_version
 from gossamer.frontier.redis_scheduler import RedisScheduler
@@ -43,21 +47,23 @@ from gossamer.observe.metrics import Metrics
 from gossamer.parts import (
     build_grouping,
     build_worker,
+    hiring,
     identity_of,
     open_outputs,
-    spec_from,
+    revive,
     url_policy,
     with_room_to_fetch,
 )
 from gossamer.policy.cookies import CookieJar
 from gossamer.policy.scope import MAX_ROOTS, Scope
+from gossamer.scopes import SharedBrief, shared_scope
 
 #: How often a worker looks what others have changed.
 LOOK_SECONDS = 1.0
-#: A submit that was not heard of for so long has died.
-DEAD_SUBMIT_SECONDS = 60.0
 #: A server may be away for so long before a worker gives up.
 _PATIENCE_SECONDS = 86_400.0
+#: A worker is heard of by the schedule at least this often.
+_BEATS_PER_LEASE, _MAX_BEAT_SECONDS = 3, 10.0
 #: So often the schedule is told all that operators have decided: it may have been emptied.
 _TELL_ALL_SECONDS = 10.0
 #: With more roots than this they are asked for less often.
@@ -71,6 +77,7 @@ class Servers:
 
     postgres: str
     redis: RedisSettings
+    limits: PostgresLimits = field(default_factory=PostgresLimits)
 
 
 class Cluster:
@@ -88,6 +95,8 @@ class Cluster:
         self._began = time.monotonic()
         self.metrics = Metrics()
         self.vitals = Vitals(self.metrics, clock, ("postgres", "redis"))
+        #: Servers that do not answer.
+        self._lost: set[str] = set()
 
     def ledger(self, job: int) -> MeasuredLedger:
         """Return this process' view of a job's ledger."""
@@ -99,13 +108,32 @@ class Cluster:
 
     def redis_lost(self, error: BackendLost) -> None:
         """Note that Redis did not answer."""
-        self.vitals.failed("redis")
-        self.log.write("redis_lost", detail=str(error))
+        self._failed("redis", error)
 
     def redis_back(self) -> None:
-        """Note that Redis answers again."""
-        self.vitals.answered("redis")
-        self.log.write("redis_back")
+        """Note that Redis answers."""
+        self._answered("redis")
+
+    def postgres_lost(self, error: BackendLost) -> None:
+        """Note that PostgreSQL did not answer."""
+        self._failed("postgres", error)
+
+    def postgres_back(self) -> None:
+        """Note that PostgreSQL answers."""
+        self._answered("postgres")
+
+    def _failed(self, backend: str, error: BackendLost) -> None:
+        """Count a failure; only the first of a row is worth a line."""
+        self.vitals.failed(backend)
+        if backend not in self._lost:
+            self._lost.add(backend)
+            self.log.write(f"{backend}_lost", detail=str(error))
+
+    def _answered(self, backend: str) -> None:
+        self.vitals.answered(backend)
+        if backend in self._lost:
+            self._lost.remove(backend)
+            self.log.write(f"{backend}_back")
 
 
 class MeasuredLedger(PostgresLedger):
@@ -128,7 +156,6 @@ class MeasuredLedger(PostgresLedger):
         began = time.monotonic()
         committed = await super().commit(batch)
         self._cluster.metrics.take(batch.visits, committed, time.monotonic() - began)
-        self._cluster.vitals.answered("postgres")
         return committed
 
 
@@ -138,10 +165,12 @@ async def open_cluster(
 ) -> AsyncIterator[Cluster]:
     """Connect. A patient one waits for servers that go away later; whether they fit is checked at once."""
     await asyncio.to_thread(check_version, servers.postgres)
-    limits = PostgresLimits(patience_seconds=_PATIENCE_SECONDS) if patient else PostgresLimits()
+    limits = replace(servers.limits, patience_seconds=_PATIENCE_SECONDS) if patient else servers.limits
     pool = PostgresPool(servers.postgres, limits)
+    cluster = Cluster(servers, pool, clock, failpoint, log)
+    pool.answered, pool.failed = cluster.postgres_back, cluster.postgres_lost
     try:
-        yield Cluster(servers, pool, clock, failpoint, log)
+        yield cluster
     finally:
         await pool.close()
 
@@ -149,13 +178,6 @@ async def open_cluster(
 def job_spec(job: JobRow) -> JobSpec:
     """Return the job as it was asked for."""
     return spec_from(msgspec.json.decode(job.settings, type=dict))
-
-
-def scope_of(spec: JobSpec, roots: list[str], is_root: Callable[[str], bool] | None = None) -> Scope:
-    """Return the scope of a job. `scrape` follows nothing: anything is within it."""
-    if spec.mode == "scrape":
-        return Scope(replace(spec.settings.scope, scope="any"))
-    return Scope(spec.settings.scope, roots, is_root)
 
 
 class JobPart:
@@ -167,7 +189,7 @@ class JobPart:
         self.spec = spec
         self.ledger = ledger
         self.outputs = Outputs([])
-        self._crew: LocalCrew
+        self._crew: GuardedCrew
         self._scope: Scope
         self._scheduler: RedisScheduler
         self.loop: Loop
@@ -176,7 +198,9 @@ class JobPart:
         self._controls = UNKNOWN
         self._tell_all_at = 0.0
         self._cookies: CookieJar | None = None
-        self._cookie_rows: tuple[bytes, ...] = ()
+        #: Up to which number of the ledger the jar has its cookies.
+        self._cookies_up_to = 0
+        self._beat_seconds = _MAX_BEAT_SECONDS
         self._run_id = uuid.uuid4().hex[:12]
 
     @classmethod
@@ -196,6 +220,7 @@ class JobPart:
         self._roots = set(roots)
         per_host = settings.limits.max_pages_per_host
         windows, redis = with_room_to_fetch(_shared(settings)), cluster.servers.redis
+        self._beat_seconds = min(windows.lease_seconds / _BEATS_PER_LEASE, _MAX_BEAT_SECONDS)
         self._scheduler = RedisScheduler(
             self.job.name,
             # Whoever dies while it fills a window holds up that host for no longer than its leases do.
@@ -215,6 +240,7 @@ class JobPart:
             settings.politeness,
             cluster.clock,
             build_grouping(settings),
+            max_pages=settings.limits.max_pages,
             max_pages_per_host=per_host,
             failpoint=cluster.failpoint,
         )
@@ -236,41 +262,50 @@ class JobPart:
             cluster.log,
             f"{cluster.worker}-{self._run_id}",
             poll_seconds=LOOK_SECONDS,
+            recount=ledger.count_records,
         )
 
     async def _hire(self, roots: list[str]) -> None:
         settings, cluster = self.spec.settings, self._cluster
         cookies = self._cookies = CookieJar(by_port=True) if settings.fetch.cookies else None
         await self._load_cookies()
-        self._scope = scope_of(self.spec, roots, PostgresRoots(cluster.servers.postgres, self.job.id).is_root)
+        self._scope = shared_scope(
+            self.spec, roots, PostgresRoots(cluster.servers.postgres, self.job.id).is_root
+        )
+        # So that the fetch still fits into the lease, whichever of the two a URL has waited for.
+        seconds = settings.frontier.lease_slack_seconds / 2
         worker, discoverer = build_worker(
             settings,
             self._scope,
-            self.ledger.robots,
+            ShortWait(seconds, self.ledger.robots),
             cluster.clock,
             follow=self.spec.mode == "crawl",
             cookies=cookies,
             identity=identity_of(self.spec),
         )
-        self._crew = LocalCrew(worker, discoverer, settings.engine.concurrency, self._find_its_root)
+        soon = ShortWait(seconds, lambda _roots: self._join_roots())
+        crew = LocalCrew(
+            worker, discoverer, settings.engine.concurrency, lambda lease: self._find_its_root(lease, soon)
+        )
+        brief = SharedBrief(cluster.servers.postgres, self.job.id, self.job.settings)
+        cell = hiring(settings, ["gossamer.child", "-"], workers=0, brief=msgspec.json.encode(brief))
+        guard = ProcessCrew(cell, self.ledger.robots, cluster.clock, roots, cookies, self._find_its_root)
+        self._crew = GuardedCrew(crew, guard)
 
-    async def _find_its_root(self, lease: Lease) -> None:
+    async def _find_its_root(self, lease: Lease, soon: ShortWait[None] | None = None) -> None:
         """Hear of the root that a leased URL stands in: others may have added it since we last looked.
 
         Without it, all links of the page would seem to lead out of the scope.
         """
         request = lease.request
         if self._scope.refusal(request.url, request.host) == "scope":
-            await self._join_roots()
+            await (soon("roots") if soon is not None else self._join_roots())
 
     async def _load_cookies(self) -> None:
-        """Take in the cookies that others have received, if there are new ones."""
-        if self._cookies is None:
-            return
-        rows = tuple(await self.ledger.cookies())
-        if rows != self._cookie_rows:
-            self._cookie_rows = rows
-            self._cookies.load(rows, self._cluster.clock())
+        """Take in the cookies that others have received since we last looked."""
+        if self._cookies is not None and (rows := await self.ledger.cookies_after(self._cookies_up_to)):
+            self._cookies_up_to = rows[-1][0]
+            self._cookies.load([data for _, data in rows], self._cluster.clock())
 
     async def run(self) -> Ending:
         """Work until the ledger says that the job is done, or until it is stopped."""
@@ -281,18 +316,41 @@ class JobPart:
         await self.ledger.set_meta(f"run:{self._run_id}", "open")
         async with asyncio.TaskGroup() as group:
             look = group.create_task(self._look(), name=f"look after {self.job.name}")
+            beat = group.create_task(self._beat(), name=f"heartbeat for {self.job.name}")
             ending = await work()
             look.cancel()
+            beat.cancel()
         if self.loop.is_whole:
             await self.ledger.set_meta(f"run:{self._run_id}", "whole")
+        if ending is Ending.PAGE_LIMIT:
+            await self._leave_full()
         self._cluster.metrics.forget_job(self.job.name)
         return ending
+
+    async def _leave_full(self) -> None:
+        """Take off the schedule what is held for the page limit; queue it again where the limit was changed meanwhile."""
+        with suppress(BackendLost):
+            # Whatever revives it, what the windows have of it is stale.
+            await self._scheduler.clear()
+        job = await open_job(self._cluster.pool, self.job.name)
+        if job.settings != self.job.settings:
+            await revive(self.ledger, job_spec(job).settings)
+
+    async def _beat(self) -> None:
+        """Be heard of by Redis, whatever else waits for PostgreSQL: what is not committed yet stays ours."""
+        while True:
+            await asyncio.sleep(self._beat_seconds)
+            try:
+                await self._scheduler.beat()
+            except BackendLost as error:
+                self._cluster.redis_lost(error)
+            else:
+                self._cluster.redis_back()
 
     async def _look(self) -> None:
         """Hear of what other processes do to the job: scope, limits, cookies, a pause."""
         clock, roots_at = self._cluster.clock, 0.0
         while True:
-            self._cluster.vitals.tick()
             wants_roots = clock() >= roots_at
             # All at once: they are asked in one transaction.
             totals, *_ = await asyncio.gather(
@@ -318,9 +376,6 @@ class JobPart:
             self._controls = await restore_controls(
                 self._scheduler, self._cluster.pool, self.job.name, before
             )
-            if before is UNKNOWN:
-                # It was asked. Nothing else says so of a Redis that never went away.
-                self._cluster.vitals.answered("redis")
         if self._controls.standing in {"paused", "stopped"}:
             self.loop.stop(Ending.INTERRUPTED)
 
@@ -331,7 +386,6 @@ class JobPart:
 
     async def _measure(self) -> None:
         counts = await self.ledger.counts()
-        self._cluster.vitals.answered("postgres")
         self._cluster.metrics.queue_depth(self.job.name, counts[State.QUEUED, ""])
         self._cluster.metrics.schedule(self.loop.outlook, self.loop.oldest_lease_seconds)
 

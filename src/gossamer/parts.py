@@ -5,19 +5,18 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 from gossamer import contracts
-from gossamer.config.job_file import JobSpec, read_job_file
-from gossamer.config.load import load_settings
+from gossamer.config.job_file import JobSpec
 from gossamer.config.settings import FetchSettings, FrontierSettings, ScopeSettings, Settings
 from gossamer.contracts import Clock, Failpoint, no_failpoint
 from gossamer.engine.discover import Discoverer, SeenCache
 from gossamer.engine.outputs import Outputs
+from gossamer.engine.processes import Hiring
 from gossamer.engine.worker import Worker
 from gossamer.extract.html import HtmlExtractor
 from gossamer.extract.xml import XmlExtractor
@@ -147,6 +146,18 @@ def with_room_to_fetch(settings: Settings) -> FrontierSettings:
     return replace(settings.frontier, lease_seconds=lease_seconds)
 
 
+def hiring(settings: Settings, command: Sequence[str], *, workers: int, brief: bytes = b"") -> Hiring:
+    """Return how the worker processes of a job are started; with no `workers`, for suspects alone."""
+    return Hiring(
+        [sys.executable, "-m", *command],
+        workers,
+        settings.engine.concurrency,
+        settings.fetch.timeout_seconds,
+        settings.frontier.lease_slack_seconds,
+        brief,
+    )
+
+
 async def open_outputs(spec: JobSpec, ledger: contracts.Ledger, failpoint: Failpoint) -> Outputs:
     """Return the job's outputs, each at its cursor and agreeing with it."""
     known = {cursor.output: cursor for cursor in await ledger.cursors()}
@@ -193,15 +204,3 @@ async def revive(ledger: contracts.JobLedger, settings: Settings) -> None:
     if networks != known_networks:
         # Afterwards: a crash in between revives once more, which costs no request.
         await ledger.set_meta("allow_network", " ".join(sorted(networks)))
-
-
-def spec_of(job_file: Path) -> JobSpec:
-    """Return the job that a job.toml describes."""
-    return spec_from(read_job_file(job_file))
-
-
-def spec_from(plain: dict[str, Any]) -> JobSpec:
-    """Return the job that `JobSpec.to_toml` has written down."""
-    mode, seeds, given, outputs = (plain.pop(key) for key in ("mode", "seeds", "input", "outputs"))
-    settings, _ = load_settings(plain, {}, None)
-    return JobSpec(mode, tuple(seeds), given, tuple(outputs), settings)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from gossamer.cluster import Cluster, job_spec, scope_of
+from gossamer.cluster import Cluster, job_spec
 from gossamer.config.job_file import JobSpec
 from gossamer.contracts import Added, Clock
 from gossamer.engine.seeds import BadLines, Seeds
@@ -16,6 +16,7 @@ from gossamer.frontier.postgres_ledger import PostgresLedger
 from gossamer.model.outcome import Found
 from gossamer.parts import revive, url_policy
 from gossamer.policy.scope import MAX_ROOTS
+from gossamer.scopes import shared_scope
 
 #: A submit is heard of this often.
 _BEAT_SECONDS = 10.0
@@ -49,7 +50,7 @@ async def submit(cluster: Cluster, job: JobRow, told: Callable[[int], None]) -> 
     """Add the seeds of a job, from where an earlier submit was cut off. `told` hears how many there are by now."""
     spec = job_spec(job)
     ledger = cluster.ledger(job.id)
-    scope = scope_of(spec, await ledger.roots(MAX_ROOTS))
+    scope = shared_scope(spec, await ledger.roots(MAX_ROOTS))
     batch_urls = spec.settings.frontier.seed_batch_urls
     seeds = Seeds(spec.seeds, spec.input, url_policy(spec.settings.scope), scope, batch_urls)
     if job.seeding == "closed" and spec.input != "-":

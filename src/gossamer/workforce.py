@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from collections.abc import Sequence
 
-from gossamer.cluster import DEAD_SUBMIT_SECONDS, Cluster, JobPart
+from gossamer.cluster import Cluster, JobPart
 from gossamer.engine.loop import Ending
 from gossamer.engine.run import one_cause
 from gossamer.errors import BackendLost, GossamerError, UsageError
-from gossamer.frontier.postgres_jobs import JobRow, list_jobs
+from gossamer.frontier.postgres_jobs import DEAD_SUBMIT_SECONDS, JobRow, list_jobs
 from gossamer.frontier.postgres_ledger import PostgresLedger
+from gossamer.frontier.redis_link import RedisLink
 from gossamer.model.outcome import State
 
 #: A job that could not be worked on is left alone for a while.
@@ -19,11 +22,14 @@ _SULK_SECONDS = 30.0
 class Workforce:
     """A worker process: has a part in every job that has work, or in one job, until it is stopped.
 
-    With `exit_when_done` it ends when the ledgers say that nothing is left, whatever the schedule looks like.
+    It does not begin without a Redis that will do: `BackendUnreachable`, `UsageError`. Later it waits for one that
+    goes away. With `exit_when_done` it ends when the ledgers say that nothing is left, whatever the schedule looks like.
     """
 
     def __init__(self, cluster: Cluster, *, only: str = "", exit_when_done: bool = False) -> None:
         self._cluster = cluster
+        #: For a worker without a job: the parts have links of their own.
+        self._redis = RedisLink(cluster.servers.redis, random.random)
         self._only = only
         self._exit_when_done = exit_when_done
         self._parts: dict[int, JobPart | None] = {}
@@ -45,9 +51,40 @@ class Workforce:
 
     async def run(self) -> None:
         """Work."""
+        await self._redis.open()
+        try:
+            self._cluster.vitals.answered("redis")
+            async with asyncio.TaskGroup() as group:
+                pulse = group.create_task(self._pulse(), name="pulse")
+                await self._work()
+                pulse.cancel()
+        finally:
+            await self._redis.close()
+
+    async def _pulse(self) -> None:
+        """Note that the loop turns and, while no part asks it anything, whether Redis is there.
+
+        A task of its own: the one that looks for jobs may wait for PostgreSQL for long.
+        """
+        while True:
+            self._cluster.vitals.tick()
+            if not any(self._parts.values()):
+                await self._ping()
+            await asyncio.sleep(self._cluster.seconds_to_look())
+
+    async def _ping(self) -> None:
+        try:
+            await self._redis.ping()
+        except BackendLost as error:
+            self._cluster.redis_lost(error)
+        else:
+            self._cluster.redis_back()
+
+    async def _work(self) -> None:
         async with asyncio.TaskGroup() as group:
             while not self._stopping:
                 jobs = await self._jobs()
+                self._hand_back_changed(jobs)
                 # All at once: they are asked about in one transaction.
                 asked = await asyncio.gather(*map(self._has_work, jobs))
                 waiting = [job for job, has_work in zip(jobs, asked, strict=True) if has_work]
@@ -59,10 +96,15 @@ class Workforce:
                     return
                 await self._rest()
 
+    def _hand_back_changed(self, jobs: Sequence[JobRow]) -> None:
+        """Finish what is under way of jobs that are now to be done with other settings: they are opened again with these."""
+        for job in jobs:
+            part = self._parts.get(job.id)
+            if part is not None and part.job.settings != job.settings:
+                part.loop.stop(Ending.INTERRUPTED)
+
     async def _jobs(self) -> list[JobRow]:
-        self._cluster.vitals.tick()
         jobs = await list_jobs(self._cluster.pool, self._only)
-        self._cluster.vitals.answered("postgres")
         if self._only and not jobs:
             raise UsageError(f"there is no job {self._only} at {self._cluster.pool.place}: submit it first")
         return [job for job in jobs if not job.stopped and job.id not in self._finished]

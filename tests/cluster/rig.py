@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,8 +18,10 @@ from typing import Any
 
 import msgspec
 
+from gossamer.config.redis import RedisSettings
 from gossamer.testing.postgres_rig import ask
 from gossamer.testing.postgres_server import PostgresServer, migrated_database
+from gossamer.testing.redis_rig import age
 from gossamer.testing.redis_server import RedisServer
 
 from .site import Site, check_apart
@@ -46,6 +51,7 @@ class Servers:
         self.database = migrated_database(postgres)
         self.dsn = postgres.dsn(self.database)
         redis.ask("FLUSHALL")
+        asyncio.run(age(RedisSettings(url=redis.url)))
 
     def ask(self, question: str, *parameters: object) -> list[tuple[Any, ...]]:
         """Read the tables behind the workers' backs."""
@@ -141,6 +147,16 @@ class Worker:
         """Say whether it runs."""
         return self.process.poll() is None
 
+    def children(self) -> list[int]:
+        """Return the processes it has started."""
+        try:
+            return [
+                int(word)
+                for word in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text("ascii").split()
+            ]
+        except OSError:  # it died while we looked
+            return []
+
     def memory(self) -> int:
         """Return the bytes it keeps in memory."""
         status = Path(f"/proc/{self.pid}/status").read_text("ascii")
@@ -149,11 +165,21 @@ class Worker:
 
     def metric(self, name: str) -> float:
         """Return a number of its metrics; it must have been started with `--health-port 0`."""
-        port = wait_until(lambda: self.events("health"), "it serves its health")[0]["port"]
-        command = ["curl", "-s", "-m", "5", f"http://127.0.0.1:{port}/metrics"]
-        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        found = re.search(rf"^{name} (\S+)$", text, re.MULTILINE)
+        found = re.search(rf"^{name} (\S+)$", self.health("/metrics")[1], re.MULTILINE)
         return float(found[1]) if found else 0.0
+
+    def backend_errors(self, backend: str) -> int:
+        """Return how many calls to a backend have failed."""
+        return int(self.metric(f'gossamer_backend_errors_total{{backend="{backend}"}}'))
+
+    def health(self, path: str) -> tuple[int, str]:
+        """Ask it how it is; returns status and text. It must have been started with `--health-port 0`."""
+        port = wait_until(lambda: self.events("health"), "it serves its health")[0]["port"]
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
 
 
 class Crew:
@@ -191,7 +217,12 @@ class Crew:
 
 
 def submit(
-    servers: Servers, site: Site, *flags: str, job: str = "job", failpoint: str = ""
+    servers: Servers,
+    site: Site,
+    *flags: str,
+    job: str = "job",
+    failpoint: str = "",
+    seconds: float = LONGEST_SECONDS,
 ) -> subprocess.CompletedProcess[str]:
     """Submit a crawl of a site; the last flag of a kind counts."""
     seeds = servers.folder / f"{job}.txt"
@@ -202,6 +233,20 @@ def submit(
         capture_output=True,
         text=True,
         check=not failpoint,
+        timeout=seconds,
+    )
+
+
+def gossamer(servers: Servers, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a command on these servers."""
+    return subprocess.run(
+        [sys.executable, "-m", "gossamer", *arguments],
+        env=servers.environment(),
+        cwd=servers.folder,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
         timeout=LONGEST_SECONDS,
     )
 

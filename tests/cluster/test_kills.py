@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import signal
 import time
@@ -72,6 +73,52 @@ def test_slow_pages_of_a_killed_worker_are_not_taken_for_poison(
     victim = crew.start()
     assert site.after_hits(8).wait(LONGEST_SECONDS)
     victim.kill()
+    crew.start()
+    crew.finish()
+    check_done(servers, site)
+
+
+def leave_suspects(servers: Servers, site: Site, crew: Crew, count: int) -> set[str]:
+    """Kill a worker with so many pages under way, and return the pages that the next one must suspect."""
+    victim = crew.start()
+    assert site.after_hits(count).wait(LONGEST_SECONDS)
+    victim.kill()
+    return {url for (url,) in servers.ask("SELECT url FROM urls WHERE state = 0")} & site.page_hits().keys()
+
+
+def test_while_suspects_are_visited_alone_the_worker_goes_on_with_everything_else(
+    web: SyntheticWeb, servers: Servers, crew: Crew
+) -> None:
+    # More than it can do before the first lease runs out.
+    site = Site(web, 80, 20, answer_seconds=0.5)
+    submit(servers, site, "-c", "5")
+    suspects = leave_suspects(servers, site, crew, 5)
+    assert suspects
+    known = len(site.hits())
+    crew.start()
+    crew.finish()
+    hits = [(web.url(hit.host, hit.path), hit.at) for hit in site.hits()[known:]]
+    alone = [at for url, at in hits if url in suspects]
+    beside = [at for url, at in hits if url not in suspects]
+    assert any(0.05 < other - at < 0.45 for at in alone for other in beside)
+    assert all(later - earlier > 0.45 for earlier, later in itertools.pairwise(sorted(alone)))
+    check_done(servers, site)
+
+
+def test_told_to_leave_a_worker_hands_over_suspects_that_wait(
+    web: SyntheticWeb, servers: Servers, crew: Crew
+) -> None:
+    site = Site(web, 16, 16, answer_seconds=0.8)
+    submit(servers, site, "--lease-seconds", "6")
+    assert len(leave_suspects(servers, site, crew, 16)) == 16
+    leaving = crew.hire()
+    assert site.after_hits(2).wait(LONGEST_SECONDS)
+    told_at = time.monotonic()
+    leaving.send(signal.SIGTERM)
+    assert leaving.wait() == 128 + signal.SIGTERM, leaving.said()
+    assert time.monotonic() - told_at < 3.0
+    assert servers.leases() == 0
+    site.answer_seconds = 0.0
     crew.start()
     crew.finish()
     check_done(servers, site)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -10,13 +11,17 @@ import pytest
 
 from gossamer.testing.synthetic_web import SyntheticWeb
 
-from .rig import LONGEST_SECONDS, Crew, Servers, check_done, submit
+from .rig import LEASE_SECONDS, LONGEST_SECONDS, Crew, Servers, Worker, check_done, submit, wait_until
 from .site import Site
 
 #: What a worker may grow by while it waits.
 MEMORY_BYTES = 64 << 20
 #: Connections of one worker to either server, at most.
 CONNECTIONS = 12
+#: How often each of them is tried in the first seconds of an outage, and all of them together later on.
+TRIES_AT_ONCE, TRIES_A_SECOND = 6, 2
+#: After so long a worker that waits for a server is not ready.
+SILENCE_SECONDS = 35.0
 
 
 @contextmanager
@@ -51,11 +56,15 @@ def survive(
 ) -> None:
     site = Site(web, 300, 20, answer_seconds=0.05)
     submit(servers, site)
-    workers = [crew.start(), crew.start()]
+    workers = [crew.start("--health-port", "0"), crew.start("--health-port", "0")]
     assert site.after_hits(80).wait(LONGEST_SECONDS)
     before = [worker.memory() for worker in workers]
     with outage(servers):
         time.sleep(seconds)
+        backend = "redis" if outage is redis_frozen else "postgres"
+        tries = [worker.backend_errors(backend) for worker in workers]
+        if seconds > SILENCE_SECONDS:
+            check_waiting(workers, backend)
         grown = [worker.memory() - was for worker, was in zip(workers, before, strict=True)]
     back_at = time.monotonic()
     redis_before = servers.redis_connections()
@@ -66,9 +75,78 @@ def survive(
     crew.finish()
     refetched = site.page_hits().total() - len(site.urls)
     greetings = servers.redis_connections() - redis_before, sessions(servers) - sessions_before
-    note("figures", f"{resumed=:.2f} {grown=} {greetings=} {refetched=}")
+    note("figures", f"{resumed=:.2f} {tries=} {grown=} {greetings=} {refetched=}")
+    assert max(tries) < TRIES_AT_ONCE * CONNECTIONS + TRIES_A_SECOND * seconds
     assert max(grown) < MEMORY_BYTES
     assert max(greetings) < 2 * CONNECTIONS
+    check_done(servers, site)
+
+
+def check_waiting(workers: list[Worker], backend: str) -> None:
+    """Assert that nobody would start a worker anew that waits for a server, or give it work."""
+    for worker in workers:
+        assert worker.health("/healthz") == (200, "ok\n")
+        status, why = worker.health("/readyz")
+        assert (status, why.startswith(f"{backend} has not answered for "), why.count("\n")) == (
+            503,
+            True,
+            1,
+        ), why
+
+
+def test_workers_keep_what_they_fetched_while_postgres_hangs_for_longer_than_their_leases(
+    web: SyntheticWeb, servers: Servers, crew: Crew
+) -> None:
+    site = Site(web, 300, 20, answer_seconds=0.05)
+    submit(servers, site, "--max-uncommitted-pages", "20")
+    workers = [crew.start(), crew.start()]
+    assert site.after_hits(80).wait(LONGEST_SECONDS)
+    with servers.frozen_postgres():
+        time.sleep(2 * LEASE_SECONDS + 1.0)
+        assert servers.leases() > 0
+    assert site.after_hits(20).wait(15.0), [worker.said() for worker in workers]
+    crew.finish()
+    check_done(servers, site)
+    check_nothing_crashed(servers, site, crew)
+
+
+def test_hosts_whose_robots_txt_cannot_be_asked_for_meanwhile_are_taken_for_nothing_worse(
+    web: SyntheticWeb, servers: Servers, crew: Crew
+) -> None:
+    site = Site(web, 60, 60)
+    submit(servers, site, "-c", "8")
+    crew.start()
+    wait_until(lambda: len(site.hits()) >= 8, "the first robots.txt files were asked for", LONGEST_SECONDS)
+    with postgres_stopped(servers):
+        time.sleep(2 * LEASE_SECONDS + 1.0)
+    # It is there at once, while the first still waits before it tries again.
+    crew.start()
+    crew.finish()
+    check_done(servers, site)
+    check_nothing_crashed(servers, site, crew)
+
+
+def check_nothing_crashed(servers: Servers, site: Site, crew: Crew) -> None:
+    """Assert that no lease ran out: nothing was fetched twice, and nothing is suspected of having killed a worker."""
+    assert {url: count for url, count in site.page_hits().items() if count > 1} == {}
+    assert servers.number("SELECT sum(crashes) FROM urls") == 0
+    assert [event for worker in crew.all for event in worker.events("crashed")] == []
+
+
+@pytest.mark.parametrize("outage", [postgres_stopped, redis_frozen])
+def test_a_worker_that_waits_for_a_server_leaves_when_it_is_told_to(
+    web: SyntheticWeb, servers: Servers, crew: Crew, outage: Outage
+) -> None:
+    site = Site(web, 300, 20, answer_seconds=0.05)
+    submit(servers, site)
+    leaving = crew.hire("--grace-seconds", "1")
+    assert site.after_hits(80).wait(LONGEST_SECONDS)
+    with outage(servers):
+        time.sleep(1.0)
+        leaving.send(signal.SIGTERM)
+        assert leaving.wait(15.0) == 128 + signal.SIGTERM, leaving.said()
+    crew.start()
+    crew.finish()
     check_done(servers, site)
 
 

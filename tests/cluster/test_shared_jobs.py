@@ -2,34 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import json
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
+import msgspec
+
+from gossamer import cluster
+from gossamer.config.redis import RedisSettings
+from gossamer.contracts import no_failpoint
+from gossamer.engine.loop import Ending
+from gossamer.frontier.postgres_jobs import open_job
 from gossamer.testing.crawl_rig import html
 from gossamer.testing.synthetic_reply import Hit, Reply
 from gossamer.testing.synthetic_web import SyntheticWeb
 
-from .rig import FLAGS, LONGEST_SECONDS, Crew, Servers, check_books, check_done, submit, wait_until
+from .rig import (
+    FLAGS,
+    LONGEST_SECONDS,
+    Crew,
+    Servers,
+    check_books,
+    check_done,
+    gossamer,
+    holder_of,
+    submit,
+    wait_until,
+)
 from .site import Site
 
 QUICK = (*FLAGS, "--delay", "0", "--progress", "none")
-
-
-def gossamer(servers: Servers, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "gossamer", *arguments],
-        env=servers.environment(),
-        cwd=servers.folder,
-        input=stdin,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=LONGEST_SECONDS,
-    )
 
 
 def records(path: Path) -> list[str]:
@@ -80,7 +88,7 @@ def test_the_same_name_with_other_seeds_is_refused_and_with_other_limits_goes_on
     crew.start()
     crew.finish()
     pages = servers.number("SELECT count(*) FROM pages")
-    assert 10 <= pages < 40
+    assert pages == 10
     assert servers.number("SELECT count(*) FROM urls WHERE reason = 'page_limit'") > 0
     other = gossamer(servers, "submit", web.url("elsewhere"), "--job", "job")
     assert other.returncode == 2
@@ -89,6 +97,89 @@ def test_the_same_name_with_other_seeds_is_refused_and_with_other_limits_goes_on
     crew.start()
     crew.finish()
     check_done(servers, site)
+
+
+def test_workers_that_share_a_page_limit_bring_exactly_as_many_records(
+    web: SyntheticWeb, servers: Servers, crew: Crew
+) -> None:
+    site = Site(web, 400, 40)
+    for limit in (100, 150):
+        submit(servers, site, "--delay", "0", "-n", str(limit))
+        for _ in range(3):
+            crew.start()
+        crew.finish()
+        assert servers.number("SELECT count(*) FROM pages") == limit
+        check_books(servers, servers.number("SELECT id FROM jobs"))
+        assert servers.number("SELECT count(*) FROM urls WHERE state = 0") == 0
+        assert servers.number("SELECT count(*) FROM urls WHERE reason = 'page_limit'") > 0
+        # What others have under way is not known at every moment, but nearly so.
+        assert limit <= servers.number("SELECT count(*) FROM fetches WHERE kind = 'page'") <= limit + 40
+        assert "done" in gossamer(servers, "status", "job").stdout
+        assert servers.leases() == 0
+
+
+def test_workers_take_up_another_limit_while_they_work(
+    web: SyntheticWeb, servers: Servers, crew: Crew
+) -> None:
+    site = Site(web, 120, 6)
+    begun = site.after_hits(12)
+    submit(servers, site, "-n", "60")
+    crew.hire()
+    crew.hire()
+    assert begun.wait(LONGEST_SECONDS)
+    submit(servers, site, "-n", "90")
+    pages, live = "SELECT count(*) FROM pages", "SELECT count(*) FROM urls WHERE state = 0"
+    wait_until(lambda: servers.number(pages) >= 90, "the new limit is reached")
+    wait_until(lambda: servers.number(live) == 0, "the rest is held")
+    assert servers.number(pages) == 90
+    submit(servers, site)
+    wait_until(lambda: servers.number(pages) == 120, "there is no limit any more")
+    assert servers.number("SELECT count(*) FROM fetches WHERE kind = 'page'") <= 120 + 20
+    check_books(servers, servers.number("SELECT id FROM jobs"))
+    assert len(crew.running()) == 2
+
+
+def test_a_limit_that_is_raised_at_the_moment_it_is_reached_is_not_the_end(
+    web: SyntheticWeb, servers: Servers
+) -> None:
+    site = Site(web, 40, 4)
+    submit(servers, site, "--delay", "0", "-n", "10")
+    (before,) = servers.ask("SELECT settings FROM jobs")[0]
+    submit(servers, site, "--delay", "0", "-n", "25")
+
+    async def main() -> None:
+        where = cluster.Servers(servers.dsn, RedisSettings(url=servers.redis.url))
+        async with cluster.open_cluster(where, time.time, no_failpoint, NoLog(), patient=False) as opened:
+            job = await open_job(opened.pool, "job")
+            # As one who has it open since before.
+            async with cluster.JobPart.open(opened, msgspec.structs.replace(job, settings=before)) as part:
+                assert await part.run() is Ending.PAGE_LIMIT
+
+    asyncio.run(main())
+    assert servers.number("SELECT count(*) FROM pages") == 10
+    assert servers.ask("SELECT DISTINCT reason FROM urls WHERE reason <> 'ok'") == [("",)]
+
+
+class NoLog:
+    def write(self, event: str, /, **fields: object) -> None:
+        pass
+
+
+def test_workers_that_share_a_limit_of_each_host_bring_exactly_as_many_records_of_it(
+    web: SyntheticWeb, servers: Servers, crew: Crew
+) -> None:
+    site = Site(web, 240, 6)
+    for limit in (7, 12):
+        submit(servers, site, "--delay", "0", "--per-host", "4", "--max-pages-per-host", str(limit))
+        for _ in range(3):
+            crew.start()
+        crew.finish()
+        pages = dict(servers.ask("SELECT host, pages FROM sources"))
+        assert pages == dict.fromkeys(pages, limit)
+        assert len(pages) == 6
+        check_books(servers, servers.number("SELECT id FROM jobs"))
+        assert servers.number("SELECT count(*) FROM fetches WHERE kind = 'page'") == 6 * limit
+        assert servers.number("SELECT count(*) FROM urls WHERE reason = 'host_limit'") > 0
 
 
 def test_a_cookie_that_one_worker_received_is_sent_by_another(
@@ -107,6 +198,38 @@ def test_a_cookie_that_one_worker_received_is_sent_by_another(
     crew.finish()
     statuses = dict(servers.ask("SELECT record->>'url', (record->>'status')::int FROM pages"))
     assert statuses == {web.url("wall"): 200, web.url("wall", "/inside"): 200}
+
+
+def test_a_cookie_that_one_worker_receives_is_soon_known_to_another_that_is_at_work(
+    web: SyntheticWeb, servers: Servers, crew: Crew
+) -> None:
+    go = threading.Event()
+
+    def busy(hit: Hit) -> Reply:
+        # A chain without end keeps the job open; at a word it leads to the wall.
+        following = f"/{int(hit.path.strip('/') or 0) + 1}"
+        return html(following, web.url("wall", "/")) if go.is_set() else html(following)
+
+    def guarded(hit: Hit) -> Reply:
+        return html() if "session=1" in hit.headers.get("cookie", "") else Reply(status=403)
+
+    web.add("busy", "/", busy)
+    web.add("wall", "/robots.txt", Reply(body=b"User-agent: *\nCrawl-delay: 3\n"))
+    web.add("wall", "/seed", html())
+    web.add("wall", "/", html("/inside").with_headers(("Set-Cookie", "session=1; Path=/")))
+    web.add("wall", "/inside", guarded)
+    gossamer(servers, "submit", web.url("busy"), web.url("wall", "/seed"), "--job", "job", *FLAGS)
+    workers = [crew.hire(), crew.hire()]
+    for worker in workers:
+        wait_until(lambda: worker.events("job_started"), "it has a part in the job")  # noqa: B023 - asked now
+    go.set()
+    wait_until(lambda: servers.ask("SELECT 1 FROM cookies"), "the cookie is in the ledger")
+    (hit,) = [hit for hit in list(web.hits) if (hit.host, hit.path) == ("wall", "/")]
+    holder = holder_of(hit.port, web.port, [worker.pid for worker in workers])
+    next(worker for worker in workers if worker.pid == holder).kill()
+    inside = "SELECT (record->>'status')::int FROM pages WHERE record->>'url' = %s"
+    found = wait_until(lambda: servers.ask(inside, web.url("wall", "/inside")), "the other one was inside")
+    assert found == [(200,)]
 
 
 def test_several_processes_are_replaced_when_they_die_and_end_together(

@@ -78,11 +78,33 @@ class Committer:
                 self._due.set()
 
     async def _commit_pending(self) -> None:
-        batch, self._pending = self._pending, []
+        batch, self._pending = parted(self._pending)
+        if self._pending:
+            self._due.set()
         self._committing = len(batch)
         committed = await self._commit(next(self._ids), batch, self._cursors())
         self._committing = 0
         self._after(batch, committed)
+
+
+def parted(pending: Sequence[Done]) -> tuple[list[Done], list[Done]]:
+    """Return the next batch and what must wait for the one after it.
+
+    Two visits of a URL, a late one and that of whoever took its lease, do not go together: the ledger names URLs that lost,
+    not visits.
+    """
+    batch, later = [], []
+    settled: set[int] = set()
+    for done in pending:
+        visit = done[1]
+        fingerprint = visit.known.request.fingerprint
+        if fingerprint in settled:
+            later.append(done)
+            continue
+        if visit.settles:
+            settled.add(fingerprint)
+        batch.append(done)
+    return batch, later
 
 
 def log_entry(committed: Committed) -> LogEntry:

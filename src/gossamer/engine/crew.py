@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 
@@ -21,6 +20,10 @@ class Desk(Protocol):
 
     def ready(self) -> None:
         """Note that the crew can take more leases than before."""
+        ...
+
+    def begin_by(self, lease: Lease) -> float:
+        """Return the moment before which the first byte of a request must go out: ask just before it does."""
         ...
 
     def started(self, lease: Lease, at: float) -> None:
@@ -59,6 +62,10 @@ class Crew(Protocol):
         """Hear of leases that expired in the crew's hands."""
         ...
 
+    def hand_back(self) -> None:
+        """Report what has not begun as untouched: the run comes to its end."""
+        ...
+
     def join(self, root: str) -> None:
         """Hear of a root that joined the scope."""
         ...
@@ -69,10 +76,9 @@ class Crew(Protocol):
 
 
 class LocalCrew:
-    """Implements `Crew` with tasks of this process. `prepare` is called before a lease is visited.
+    """Implements `Crew` with tasks of this process. `prepare` is called before a lease is visited; `LeaseLost` hands it back.
 
-    * While a suspect waits to be alone, and while it is, every other lease is handed back: in a queue it would run out,
-      and pages that did nothing wrong would be taken for the ones that kill workers.
+    * It cannot leave a suspect alone: where one may kill the process, there is a `GuardedCrew`.
     * No request begins after its lease ran out, however long this process was held up.
     """
 
@@ -89,32 +95,15 @@ class LocalCrew:
         self._size = size
         self._busy = 0
         self._queue: asyncio.Queue[Lease] = asyncio.Queue()
-        #: Suspects that wait to be alone: one at most.
-        self._waiting: deque[Lease] = deque()
-        self._is_solitary = False
-        self._unwanted: asyncio.Queue[Lease] = asyncio.Queue()
 
     def free(self) -> int:
         """How many more leases may be submitted now."""
-        return 0 if self._waiting or self._is_solitary else self._size - self._busy
+        return self._size - self._busy
 
     def submit(self, lease: Lease) -> None:
-        """Take a lease; a suspect one waits until nothing else is under way."""
-        if self._waiting or self._is_solitary:
-            self._unwanted.put_nowait(lease)
-            return
-        self._waiting.append(lease)
-        self._begin()
-
-    def _begin(self) -> None:
-        """Begin what waits. A suspect begins when nothing else is under way, and nothing beside it."""
-        if self._waiting and not self._is_solitary:
-            if self._waiting[0].known.crashes:
-                if self._busy:
-                    return
-                self._is_solitary = True
-            self._busy += 1
-            self._queue.put_nowait(self._waiting.popleft())
+        """Take a lease."""
+        self._busy += 1
+        self._queue.put_nowait(lease)
 
     def learn(self, done: Iterable[Done], lost: frozenset[int]) -> None:
         """Hear of visits that are now in the ledger."""
@@ -124,6 +113,9 @@ class LocalCrew:
 
     def revoke(self, leases: Iterable[Lease]) -> None:
         """Do nothing: a task that is late reports in the end, and its report changes nothing."""
+
+    def hand_back(self) -> None:
+        """Do nothing: a task begins at once."""
 
     def join(self, root: str) -> None:
         """Hear of a root that joined the scope."""
@@ -135,38 +127,30 @@ class LocalCrew:
             async with asyncio.TaskGroup() as group:
                 for number in range(self._size):
                     group.create_task(self._work(desk), name=f"worker-{number}")
-                group.create_task(self._hand_back(desk), name="handing back")
         finally:
             await self._worker.close()
 
     async def _work(self, desk: Desk) -> None:
         while True:
             lease = await self._queue.get()
-            if self._prepare is not None:
-                await self._prepare(lease)
             report = await self._visit(lease, desk)
             self._busy -= 1
-            self._is_solitary = False
             desk.reported(lease, report)
-            self._begin()
 
     async def _visit(self, lease: Lease, desk: Desk) -> Report:
         def started(at: float) -> None:
-            if at >= lease.expires_at:
+            if at >= desk.begin_by(lease):
                 raise LeaseLost(f"the lease of {lease.request.url} ran out before it was begun")
             desk.started(lease, at)
 
         try:
+            if self._prepare is not None:
+                await self._prepare(lease)
             return await self._worker.visit(lease, started)
         except LeaseLost:
-            return _untouched(lease)
-
-    async def _hand_back(self, desk: Desk) -> None:
-        while True:
-            lease = await self._unwanted.get()
-            desk.reported(lease, _untouched(lease))
+            return untouched(lease)
 
 
-def _untouched(lease: Lease) -> Report:
+def untouched(lease: Lease) -> Report:
     """Return the report of a visit that never began."""
     return Report(Visit(lease.known, Deferred()), NO_PAUSE)

@@ -17,12 +17,13 @@ from gossamer.contracts import (
     Grouping,
     HostInfo,
     Ledger,
+    Lost,
     Outlook,
     Refill,
     Scheduler,
     no_failpoint,
 )
-from gossamer.model.outcome import Batch, Committed, Cursor, Found, Pause, Visit
+from gossamer.model.outcome import SWITCHED_OFF, Batch, Committed, Cursor, Found, Pause, Visit
 from gossamer.model.request import Known, Lease
 
 _REFILLS_AT_ONCE = 32
@@ -41,6 +42,7 @@ class Frontier:
         clock: Clock,
         grouping: Grouping,
         *,
+        max_pages: int | None = None,
         max_pages_per_host: int | None = None,
         failpoint: Failpoint = no_failpoint,
     ) -> None:
@@ -49,6 +51,7 @@ class Frontier:
         self._politeness = politeness
         self._clock = clock
         self._grouping = grouping
+        self._max_records = max_pages
         self._max_pages = max_pages_per_host
         self._failpoint = failpoint
         self._swept = 0
@@ -86,6 +89,8 @@ class Frontier:
         return len(fit)
 
     def _obstacle(self, info: HostInfo) -> str:
+        if not info.active:
+            return SWITCHED_OFF
         if self._max_pages is not None and info.pages >= self._max_pages:
             return "host_limit"
         if info.state.until > self._clock() + self._politeness.max_wait_seconds:
@@ -95,6 +100,10 @@ class Frontier:
     async def lease(self, limit: int) -> list[Lease]:
         """Lease up to `limit` requests that are due."""
         return await self._scheduler.lease(limit)
+
+    def begin_by(self, lease: Lease) -> float:
+        """Return the moment before which the request of a lease must begin."""
+        return self._scheduler.begin_by(lease)
 
     async def started(self, lease: Lease, at: float) -> None:
         """Note that the first byte is about to go out."""
@@ -110,7 +119,7 @@ class Frontier:
         """Commit visits, then settle their leases and schedule what became live. `Deferred` ones are already back."""
         visits = tuple(visit for _, visit in done)
         groups = await self._scheduler.group_states({lease.group for lease, visit in done if visit.fetches})
-        batch = Batch(batch_id, visits, tuple(groups), tuple(cursors), self._clock())
+        batch = Batch(batch_id, visits, tuple(groups), tuple(cursors), self._clock(), self._max_records)
         committed = await self._ledger.commit(batch)
         self._failpoint("settle:before")
         recorded = frozenset(visit.known.request.fingerprint for visit in visits if visit.record)
@@ -132,17 +141,21 @@ class Frontier:
         known = await self._ledger.take(refill.host, refill.limit, self._clock())
         await self._scheduler.push(refill, known)
 
-    async def sweep(self) -> None:
-        """Schedule hosts the ledger has work for, and hold those that cannot be served."""
+    async def sweep(self) -> int:
+        """Schedule hosts the ledger has work for, and hold those that cannot be served; returns how many came in."""
         horizon = self._clock() + self._politeness.max_wait_seconds
         for stall in await self._scheduler.stalled(horizon):
             await self._ledger.hold(stall.reason, stall.host)
+        activated = 0
         for _ in range(_PARTS_PER_SWEEP):
             hosts, self._swept = await self._ledger.hosts(self._swept, _HOSTS_PER_PART)
+            found = await self._activate(hosts)
+            activated += found
             # A part that was scheduled already: the others can wait. After a wipe none is, and all are wanted at once.
-            if not await self._activate(hosts) or not self._swept:
+            if not found or not self._swept:
                 break
         await self.refill()
+        return activated
 
     async def close_seeding(self) -> None:
         """Note that every seed has been added."""
@@ -164,7 +177,7 @@ class Frontier:
         """Hold everything that is still queued."""
         return await self._ledger.hold(reason)
 
-    async def expired(self) -> list[Lease]:
+    async def expired(self) -> list[Lost]:
         """Take back leases whose holders were silent for too long."""
         return await self._scheduler.expired()
 

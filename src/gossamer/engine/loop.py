@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 
 import msgspec
 
 from gossamer.config.settings import Settings
-from gossamer.contracts import Added, Clock, EventLog, Outlook
+from gossamer.contracts import Added, Clock, EventLog, Lost, Outlook
 from gossamer.engine.committer import Committer, Done, log_entry
 from gossamer.engine.crew import Crew
 from gossamer.engine.frontier import Frontier
 from gossamer.engine.outputs import Outputs
+from gossamer.engine.page_limit import PageLimit
 from gossamer.engine.report import Report
 from gossamer.engine.seeds import Seeds
 from gossamer.engine.tally import Tally
 from gossamer.model.outcome import Committed, Crashed, Deferred, Found, Pause, Retry, Settled, State, Visit
 from gossamer.model.request import Lease
+
+#: So many times what it can fetch at once a worker may have fetched before it hears what others did meanwhile.
+_ROUNDS_UNDER_WAY = 8
+
+
+#: A schedule that runs dry while there are hosts for it is looked after so many times as often.
+_EARLY_SWEEPS = 20
 
 
 class Ending(StrEnum):
@@ -56,8 +64,10 @@ class Loop:
         run_id: str,
         *,
         poll_seconds: float | None = None,
+        recount: Callable[[], Awaitable[int]] | None = None,
     ) -> None:
         self._settings = settings
+        self._pages = PageLimit(settings.limits.max_pages, standing.pages, recount)
         #: Longest rest: others may bring work that nobody here hears of.
         self._poll_seconds = poll_seconds or settings.frontier.sweep_seconds
         self._frontier = frontier
@@ -79,6 +89,8 @@ class Loop:
         self._open: dict[int, Lease] = {}
         self._seeding = True
         self._appetite = asyncio.Event()
+        #: There is room for requests, and none is due.
+        self._is_dry = False
         #: Bytes of all runs, in the ledger or not yet.
         self._received = standing.wire_bytes
         self._grace_seconds = settings.engine.grace_seconds
@@ -102,8 +114,7 @@ class Loop:
 
     def heard_of(self, pages: int, wire_bytes: int) -> None:
         """Take in what the ledger has by now of all who work on the job: limits are for them together."""
-        own = self.tally
-        self._standing = Standing(max(pages - own.pages, 0), wire_bytes, self._standing.seeding)
+        self._pages.hear(pages)
         self._received = max(self._received, wire_bytes)
 
     @property
@@ -179,6 +190,9 @@ class Loop:
     async def _dispatch(self) -> None:
         while self.ending is None:
             await self._take_reports()
+            if self._pages.is_near(self._settings.engine.concurrency):
+                await self._look_ahead()
+                await self._pages.recount()
             leases = []
             room = self._room()
             if room > 0:
@@ -197,20 +211,22 @@ class Loop:
         room = min(
             self._crew.free(), self._settings.engine.max_uncommitted_pages - self.committer.uncommitted
         )
-        limit = self._settings.limits.max_pages
-        if limit is not None:
-            left = limit - self._standing.pages - self.tally.pages
-            if left <= 0 and not self._open:
-                self.stop(Ending.PAGE_LIMIT)
-            if left <= len(self._open):
-                # How many more are wanted is known only when these are in the ledger.
-                self.committer.hurry()
-            room = min(room, left - len(self._open))
-        return room
+        if self._pages.is_reached() and not self._open:
+            self.stop(Ending.PAGE_LIMIT)
+        share = self._pages.share(room, len(self._open))
+        if room > 0 and not share:
+            # How many more pages are wanted is known only when these are in the ledger.
+            self.committer.hurry()
+        return share
+
+    async def _look_ahead(self) -> Outlook:
+        self.outlook = outlook = await self._frontier.outlook()
+        self._pages.look(outlook, len(self._open))
+        return outlook
 
     async def _rest(self) -> None:
         """Wait until something happens or a host is due."""
-        self.outlook = outlook = await self._frontier.outlook()
+        outlook = await self._look_ahead()
         # Nothing queued, or nothing of it will ever be due: hosts that have used up their pages.
         idle = not outlook.queued or (outlook.next_due is None and not self.in_flight)
         if idle:
@@ -224,7 +240,10 @@ class Loop:
                 return
         pause = self._poll_seconds
         # Without room a host that is due must wait for a report, which wakes us.
-        if outlook.next_due is not None and self._room() > 0:
+        was_dry, self._is_dry = self._is_dry, self._room() > 0
+        if self._is_dry and not was_dry:
+            self._appetite.set()
+        if outlook.next_due is not None and self._is_dry:
             pause = min(pause, max(outlook.next_due - self._clock(), 0.0))
         if self.ending is None and not self._reports:
             await _wait(self._wake, pause)
@@ -240,22 +259,30 @@ class Loop:
             await self._frontier.sweep()
 
     async def _refill(self) -> None:
-        """Keep windows filled, and look through the ledger now and then for hosts the schedule has lost."""
+        """Keep windows filled, and look through the ledger for hosts that are not scheduled.
+
+        Now and then for those that the schedule has lost. While it runs dry, sooner: where there are more hosts than it
+        has room for, others come in as soon as some are done.
+        """
+        longest = self._settings.frontier.sweep_seconds
         swept_at = self._clock()
+        early = longest / _EARLY_SWEEPS
         while True:
             while await self._frontier.refill():
                 self._wake.set()
-            if self._clock() - swept_at >= self._settings.frontier.sweep_seconds:
+            pause = early if self._is_dry else longest
+            if self._clock() - swept_at >= pause:
                 swept_at = self._clock()
-                await self._frontier.sweep()
+                found = await self._frontier.sweep()
+                early = longest / _EARLY_SWEEPS if found else min(2 * early, longest)
                 self._revoke(await self._frontier.expired())
                 self._wake.set()
-            await _wait(self._appetite, self._settings.frontier.sweep_seconds)
+            await _wait(self._appetite, pause)
 
-    def _revoke(self, expired: Sequence[Lease]) -> None:
-        self._crew.revoke(expired)
-        # A URL that was suspected before is visited with no other beside it.
-        self._crashes.extend((lease, lease.known.crashes > 0) for lease in expired)
+    def _revoke(self, expired: Sequence[Lost]) -> None:
+        self._crew.revoke([lost.lease for lost in expired])
+        # A URL that was suspected before is visited with no other beside it. One that never began did no harm.
+        self._crashes.extend((lost.lease, lost.begun and lost.lease.known.crashes > 0) for lost in expired)
 
     # -- reports ---------------------------------------------------------------------------------------
 
@@ -263,9 +290,13 @@ class Loop:
         """Note that the crew has room."""
         self._wake.set()
 
+    def begin_by(self, lease: Lease) -> float:
+        """Return for how long the schedule stands by a lease."""
+        return self._frontier.begin_by(lease)
+
     def started(self, lease: Lease, at: float) -> None:
-        """Note a start. Only a group with a delay and several slots needs it before the fetch is over."""
-        if lease.delay and self._settings.politeness.per_host > 1:
+        """Note a start. Before the fetch is over only a suspect needs it, and a group with a delay and several slots."""
+        if lease.known.crashes or (lease.delay and self._settings.politeness.per_host > 1):
             self._starts.append((lease, at))
             self._wake.set()
 
@@ -310,6 +341,7 @@ class Loop:
             if visit.settles:
                 self._open.pop(lease.token, None)
         self.tally.take(visits, committed)
+        self._pages.count(committed.records, committed.total)
         self._crew.learn(done, committed.lost)
         for visit in visits:
             if visit.root and visit.known.request.fingerprint not in committed.lost:
@@ -344,6 +376,7 @@ class Loop:
     async def _drain(self) -> None:
         """Let what is under way come to its end, within the grace period."""
         began = self._clock()
+        self._crew.hand_back()
         while self._open and self._clock() < began + self._grace_seconds:
             await self._take_reports()
             self.committer.hurry()

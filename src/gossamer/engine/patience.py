@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
-from gossamer.contracts import HostInfo, Outlook, Refill, Scheduler, Stall
+from gossamer.contracts import HostInfo, Lost, Outlook, Refill, Scheduler, Stall
 from gossamer.errors import BackendLost
 from gossamer.model.outcome import GroupState, Pause
 from gossamer.model.request import Known, Lease
@@ -66,6 +66,10 @@ class PatientScheduler:
         """See `Scheduler`."""
         return await self._insist(lambda: self._scheduler.lease(limit))
 
+    def begin_by(self, lease: Lease) -> float:
+        """See `Scheduler`."""
+        return self._scheduler.begin_by(lease)
+
     async def started(self, lease: Lease, at: float) -> None:
         """See `Scheduler`."""
         await self._insist(lambda: self._scheduler.started(lease, at))
@@ -78,7 +82,7 @@ class PatientScheduler:
         """See `Scheduler`."""
         await self._insist(lambda: self._scheduler.settle(leases, recorded))
 
-    async def expired(self) -> list[Lease]:
+    async def expired(self) -> list[Lost]:
         """See `Scheduler`."""
         return await self._insist(self._scheduler.expired)
 

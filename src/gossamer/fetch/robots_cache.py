@@ -6,6 +6,8 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+import msgspec
+
 from gossamer.config.settings import PolitenessSettings
 from gossamer.contracts import Clock, Lesson, Ruling, Unknown, Unreachable
 from gossamer.model.outcome import ROBOTS_ASSUMED, ROBOTS_UNREACHABLE, RobotsFile, StoredRobots
@@ -100,13 +102,19 @@ class OriginRobots:
         body = answer.body if 200 <= answer.status < 300 else _NOTHING
         file = RobotsFile(origin, now, answer.status, body, robots_version(body))
         rules = self._remember(file)
-        return Lesson(file, pace_notes(origin, rules.pace(self._user_agent), self._settings))
+        return Lesson(
+            self._paced(file, rules), pace_notes(origin, rules.pace(self._user_agent), self._settings)
+        )
 
     def _assume(self, origin: str, overdue: StoredRobots, now: float) -> Lesson:
         body = overdue.file.body if overdue.file is not None else _NOTHING
         file = RobotsFile(origin, now, ROBOTS_ASSUMED, body, robots_version(body))
-        self._remember(file)
-        return Lesson(file, (given_up_note(origin, body, overdue.unreachable_since, now),))
+        rules = self._remember(file)
+        note = given_up_note(origin, body, overdue.unreachable_since, now)
+        return Lesson(self._paced(file, rules), (note,))
+
+    def _paced(self, file: RobotsFile, rules: robots.RobotsRules) -> RobotsFile:
+        return msgspec.structs.replace(file, crawl_delay=rules.delay(self._user_agent) or 0.0)
 
     def _fail(self, origin: str, detail: str, now: float, asked: float) -> None:
         probes = self._failing.get(origin, (0, None))[0] + 1

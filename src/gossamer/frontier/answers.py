@@ -294,6 +294,10 @@ class AuditReader(Protocol):
         """Return when an origin last answered for its robots.txt before a moment; 0.0 if it never did."""
         ...
 
+    def robots_unreachable_since(self, origin: str) -> float:
+        """Return when the robots.txt of an origin first could not be had; 0.0 where its last try was answered."""
+        ...
+
     def robots_file(self, origin: str, moment: float) -> RobotsFile | None:
         """Return the robots.txt of an origin that was in force at a moment; None before the first."""
         ...

@@ -13,7 +13,9 @@ import msgspec
 
 from gossamer.errors import UsageError
 from gossamer.frontier.postgres_pool import PostgresPool, Query
+from gossamer.frontier.postgres_sweeps import hold, lock_switch, revive
 from gossamer.frontier.redis_controls import Held
+from gossamer.model.outcome import SWITCHED_OFF, Revival, State
 
 Wish = Literal["pause", "stop", "resume"]
 #: What a job is told to do: nothing special, or one of two.
@@ -38,10 +40,11 @@ _STEERED_HOSTS = """
 """
 _IS_KNOWN = "SELECT 1 FROM sources WHERE host = %s AND job = (SELECT id FROM jobs WHERE name = %s)"
 _SWITCH = "UPDATE sources SET active = %s WHERE host = %s"
+_JOBS_OF_HOST = "SELECT job FROM sources WHERE host = %s ORDER BY job"
 _SET_DELAY = "UPDATE sources SET min_delay = %s::double precision WHERE host = %s"
 _SOURCES = """
     SELECT s.host, s.grp, s.pages, s.last_crawl, d.active, d.min_delay, coalesce(g.last_start, 0), coalesce(g.delay, 0),
-           coalesce(g.until, 0), coalesce(g.failures, 0)
+           coalesce(g.until, 0), coalesce(g.failures, 0), s.robots_status, s.robots_fetched_at, s.crawl_delay
     FROM (SELECT * FROM sources WHERE job = %s::integer AND host > %s ORDER BY host LIMIT %s) s
     CROSS JOIN LATERAL (
         SELECT bool_and(active) AS active, max(min_delay) AS min_delay FROM sources WHERE host = s.host
@@ -111,6 +114,11 @@ class Source(msgspec.Struct, frozen=True):
     delay: float
     until: float
     failures: int
+    #: What its robots.txt was last answered with, or one of those that stand for no answer; None before the first request.
+    robots_status: int | None
+    robots_fetched_at: float
+    #: Seconds between two requests that its robots.txt asks for; 0.0 for nothing.
+    crawl_delay: float
 
 
 #: Before anybody has looked.
@@ -129,7 +137,27 @@ async def steer(pool: PostgresPool, job: str, wish: Wish) -> Steered:
 async def switch_host(pool: PostgresPool, job: str, host: str, *, on: bool) -> None:
     """Note that a host is on or off, for all jobs. Raises `UsageError` where `job` has no URL of it."""
     await _check_known(pool, job, host)
-    await pool.ask(Query(_SWITCH, (on, host)))
+    await pool.ask(lock_switch(host), Query(_SWITCH, (on, host)))
+
+
+async def settle_host(pool: PostgresPool, host: str, *, on: bool) -> int:
+    """Hold the URLs of a host that is off, or queue them again when it is on, for all jobs; returns how many.
+
+    Whatever is found later is held by the workers that find it.
+    """
+    ((jobs, _),) = await pool.ask(Query(_JOBS_OF_HOST, (host,)))
+    which = Revival((State.HELD,), SWITCHED_OFF, host=host)
+    changed = 0
+    for (job,) in jobs:
+        if on:
+            changed += await revive(pool, job, which, _nothing)
+        else:
+            changed += await hold(pool, job, SWITCHED_OFF, host, _nothing)
+    return changed
+
+
+def _nothing() -> None:
+    """Pass the boundary between a write and its commit."""
 
 
 async def set_host_delay(pool: PostgresPool, job: str, host: str, seconds: float) -> None:

@@ -199,11 +199,22 @@ def check_redis(facts: RedisFacts) -> Iterator[Check]:
         )
     yield _memory(facts)
     yield _cluster(facts.cluster)
-    if facts.unwritable:
-        yield Check("redis writes", "fail", facts.unwritable, "name the primary, and a user who may write")
-    elif not facts.cluster:
-        yield Check("redis writes", "ok", "this user may write and run scripts")
+    if not facts.cluster:
+        yield _redis_writes(facts)
     yield _distance(name, facts.clock)
+
+
+def _redis_writes(facts: RedisFacts) -> Check:
+    name = "redis writes"
+    if facts.is_full:
+        why = "it is full: what it has is worked on, new hosts and URLs have to wait"
+        remedy = (
+            f"redis-cli CONFIG SET maxmemory {2 * facts.max_memory_bytes}, or wait until workers made room"
+        )
+        return Check(name, "fail", why, remedy)
+    if facts.unwritable:
+        return Check(name, "fail", facts.unwritable, "name the primary, and a user who may write")
+    return Check(name, "ok", "this user may write and run scripts")
 
 
 def _eviction(facts: RedisFacts) -> Check:

@@ -21,6 +21,7 @@ _HTTP_REASON = re.compile(r"http_(\d{3})\Z")
 _REMEDIES = {
     "page_limit": "gossamer crawl --job {job} --max-pages N",
     "host_limit": "gossamer crawl --job {job} --max-pages-per-host N",
+    "switched_off": "gossamer sources {job} --on HOST",
     "robots_unreachable": "gossamer resume {job}",
     "wait_too_long": "gossamer resume {job}",
 }

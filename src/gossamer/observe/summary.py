@@ -8,12 +8,9 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import TextIO
 
-from rich.cells import cell_len
-from rich.console import Console
-from rich.text import Text
-
 from gossamer.model.event import Snapshot
 from gossamer.model.outcome import State
+from gossamer.observe.line import Line, rendered, width_of
 from gossamer.observe.report import reason_text
 from gossamer.observe.wording import bytes_text, counted, duration_text, harmless, rate_text
 
@@ -56,24 +53,17 @@ def render_summary(
     """
     lines = [
         _headline(snapshot, job, ending),
-        Text(),
+        Line(),
         *_outcomes(snapshot),
         *_work(snapshot),
         *_outputs(outputs),
         *_next_steps(snapshot, job, resume_command, place),
     ]
-    if stream is None:
-        return "".join(f"{line.plain}\n" for line in lines)
-    console = Console(file=stream, highlight=False, markup=False, emoji=False)
-    with console.capture() as captured:
-        for line in lines:
-            # A path or a command that is folded cannot be copied.
-            console.print(line, soft_wrap=True)
-    return captured.get()
+    return rendered(lines, stream)
 
 
-def _headline(snapshot: Snapshot, job: str, ending: str) -> Text:
-    return Text.assemble(
+def _headline(snapshot: Snapshot, job: str, ending: str) -> Line:
+    return Line(
         (harmless(job, 200), "bold"), f": {harmless(ending, 200)} after {duration_text(snapshot.elapsed)}"
     )
 
@@ -89,18 +79,18 @@ class _Row:
     meaning: str
 
 
-def _outcomes(snapshot: Snapshot) -> Iterator[Text]:
+def _outcomes(snapshot: Snapshot) -> Iterator[Line]:
     rows = [row for state in _ORDER for row in _rows(state, snapshot.states.get(state.label, {}))]
     if not rows:
-        yield Text("  no URL was added")
-    reasons = max((cell_len(row.reason) for row in rows), default=0)
+        yield Line("  no URL was added")
+    reasons = max((width_of(row.reason) for row in rows), default=0)
     numbers = max((len(f"{row.urls:,}") for row in rows), default=0)
     shown: State | None = None
     for row in rows:
         label = "" if row.state is shown else row.state.label
         shown = row.state
-        reason = row.reason + " " * (reasons - cell_len(row.reason))
-        line = Text.assemble("  ", (label.ljust(12), _STYLES.get(row.state, "")), reason, "  ")
+        reason = row.reason + " " * (reasons - width_of(row.reason))
+        line = Line("  ", (label.ljust(12), _STYLES.get(row.state, "")), reason, "  ")
         line.append(f"{row.urls:{numbers},}", style="bold")
         yield from _explained(line, row.meaning)
 
@@ -115,26 +105,26 @@ def _rows(state: State, reasons: dict[str, int]) -> Iterator[_Row]:
         yield _Row(state, counted(len(rest), "other reason"), sum(n for n, _ in rest), "")
 
 
-def _explained(line: Text, meaning: str) -> Iterator[Text]:
+def _explained(line: Line, meaning: str) -> Iterator[Line]:
     """Yield a line with what it means beside it, continued below where it is long."""
-    indent = line.cell_len + 2
+    indent = line.width + 2
     first, *more = wrap(meaning, max(_WIDTH - indent, 20)) or [""]
     if first:
         line.append(f"  {first}", style="dim")
     yield line
     for words in more:
-        yield Text(" " * indent + words, style="dim")
+        yield Line((" " * indent + words, "dim"))
 
 
 # -- the work, the results, and what next --------------------------------------------------------------
 
 
-def _work(snapshot: Snapshot) -> Iterator[Text]:
+def _work(snapshot: Snapshot) -> Iterator[Line]:
     seconds = snapshot.elapsed or 1.0
     earlier = f" ({snapshot.run_pages:,} in this run)" if snapshot.pages != snapshot.run_pages else ""
     rate = rate_text(snapshot.run_pages / seconds)
     retries = f", {counted(snapshot.retries, 'retry', 'retries')}" if snapshot.retries else ""
-    yield Text()
+    yield Line()
     yield _labelled("pages", f"{snapshot.pages:,}{earlier}, {rate} pages/s")
     yield _labelled(
         "traffic",
@@ -143,26 +133,26 @@ def _work(snapshot: Snapshot) -> Iterator[Text]:
     )
 
 
-def _outputs(outputs: Sequence[tuple[str, int]]) -> Iterator[Text]:
+def _outputs(outputs: Sequence[tuple[str, int]]) -> Iterator[Line]:
     shown = [(harmless(path), counted(records, "record")) for path, records in outputs]
-    width = max((cell_len(path) for path, _ in shown), default=0)
+    width = max((width_of(path) for path, _ in shown), default=0)
     for i, (path, records) in enumerate(shown):
-        yield _labelled("" if i else "output", path + " " * (width - cell_len(path) + 2) + records)
+        yield _labelled("" if i else "output", path + " " * (width - width_of(path) + 2) + records)
 
 
-def _next_steps(snapshot: Snapshot, job: str, resume_command: str, place: str) -> Iterator[Text]:
+def _next_steps(snapshot: Snapshot, job: str, resume_command: str, place: str) -> Iterator[Line]:
     name = shlex.quote(harmless(job)) + harmless(place)
     steps = [(f"gossamer report {name}", "the whole receipt")]
     if snapshot.count("failed"):
         steps.append((f"gossamer urls {name} --state failed", "what failed"))
     if resume_command and _resumable(snapshot):
         steps.insert(0, (harmless(resume_command), "go on from here"))
-    width = max(cell_len(command) for command, _ in steps)
-    yield Text()
+    width = max(width_of(command) for command, _ in steps)
+    yield Line()
     for i, (command, purpose) in enumerate(steps):
         line = _labelled("" if i else "next", command)
-        if line.cell_len + width - cell_len(command) + 2 + len(purpose) <= _WIDTH:
-            line.append(" " * (width - cell_len(command) + 2) + purpose, style="dim")
+        if line.width + width - width_of(command) + 2 + len(purpose) <= _WIDTH:
+            line.append(" " * (width - width_of(command) + 2) + purpose, style="dim")
         yield line
 
 
@@ -171,5 +161,5 @@ def _resumable(snapshot: Snapshot) -> bool:
     return bool(snapshot.seeding or snapshot.count("queued") or any(held.get(r, 0) for r in _RESUMABLE))
 
 
-def _labelled(label: str, text: str) -> Text:
-    return Text.assemble(("  " + label.ljust(12), "dim"), text)
+def _labelled(label: str, text: str) -> Line:
+    return Line(("  " + label.ljust(12), "dim"), text)
