@@ -105,6 +105,12 @@ def test_every_dependency_is_accounted_for_and_no_other() -> None:
     assert set(first_cells(page("dependencies.md"))) == names
 
 
+def test_the_extra_all_is_all_extras_that_users_have() -> None:
+    extras = PROJECT["project"]["optional-dependencies"]
+    assert sorted(extras["all"]) == sorted([*extras["redis"], *extras["postgres"]])
+    assert set(extras) == {"all", "redis", "postgres", "dev", "bench"}
+
+
 def test_the_changelog_knows_this_version() -> None:
     assert f"## [{__version__}]" in (ROOT / "CHANGELOG.md").read_text("utf-8")
 

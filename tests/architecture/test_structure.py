@@ -16,6 +16,7 @@ import pytest
 from gossamer import errors
 from gossamer.cli.main import cli
 from gossamer.cli.options import GroupedCommand, SettingOption
+from gossamer.config.servers import every_server_setting
 from gossamer.config.settings import every_setting
 
 ROOT = Path(__file__).parents[2]
@@ -265,7 +266,7 @@ def grouped() -> list[tuple[str, GroupedCommand]]:
 @pytest.mark.parametrize("name", ["crawl", "scrape"])
 def test_every_setting_is_a_flag_with_help(name: str) -> None:
     flags = {p.setting.word: p for p in cli.commands[name].params if isinstance(p, SettingOption)}
-    assert set(flags) == {setting.word for setting in every_setting()}
+    assert set(flags) == {setting.word for setting in (*every_setting(), *every_server_setting())}
     for word, flag in flags.items():
         assert flag.help_text(), word
         assert flag.help_flags().startswith(("--", "-")), word

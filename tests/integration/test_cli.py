@@ -58,7 +58,17 @@ def test_the_help_of_every_command_fits_a_terminal_and_says_what_it_does(rig: Cr
 def test_help_groups_the_flags_and_keeps_the_ones_for_tuning_back(rig: CrawlRig) -> None:
     shown = rig.run("crawl", "--help").out
     titles = re.findall(r"^(\w+):$", shown, re.MULTILINE)
-    assert titles == ["Job", "Scope", "Traps", "Limits", "Politeness", "Fetching", "Records", "Speed"]
+    assert titles == [
+        "Job",
+        "Scope",
+        "Traps",
+        "Limits",
+        "Politeness",
+        "Fetching",
+        "Records",
+        "Speed",
+        "Servers",
+    ]
     assert "--lease-seconds" not in shown
     assert "--help-all" in shown
 
@@ -81,6 +91,22 @@ def test_no_command_at_all_shows_the_help_as_help(rig: CrawlRig) -> None:
 
 def test_the_version_is_the_packages_version(rig: CrawlRig) -> None:
     assert rig.run("--version").out.strip().endswith(__version__)
+
+
+def test_the_commands_are_listed_in_the_order_a_user_meets_them(rig: CrawlRig) -> None:
+    listed = re.findall(r"^  (\w+)  +\S", rig.run("--help").out.split("Commands:")[1], re.MULTILINE)
+    assert listed == list(cli.commands)
+    assert (listed[0], listed[-1]) == ("crawl", "demo")
+
+
+def test_a_shell_completes_commands_and_their_flags(rig: CrawlRig) -> None:
+    def completed(words: str, number: int) -> list[str]:
+        asked = {"_GOSSAMER_COMPLETE": "zsh_complete", "COMP_WORDS": words, "COMP_CWORD": str(number)}
+        lines = rig.spawn(environment={**os.environ, **asked}).out.splitlines()
+        return lines[1::3] if "--" not in words else [line for line in lines if line.startswith("--")]
+
+    assert completed("gossamer st", 1) == ["status", "stop"]
+    assert "--redis-prefix" in completed("gossamer worker --redis-", 2)
 
 
 def test_a_misspelt_command_gets_a_suggestion(rig: CrawlRig) -> None:

@@ -35,7 +35,14 @@ from gossamer.frontier.postgres_pool import PostgresPool
 from gossamer.frontier.redis_controls import Held
 from gossamer.frontier.redis_scheduler import RedisScheduler
 from gossamer.frontier.sqlite_ledger import SqliteLedger
-from gossamer.model.outcome import GroupState
+from gossamer.model.outcome import (
+    ROBOTS_ASSUMED,
+    ROBOTS_UNREACHABLE,
+    Deferred,
+    GroupState,
+    RobotsFile,
+    Visit,
+)
 from gossamer.testing.frontier_cases import NOW, batch, found, visit
 from gossamer.testing.postgres_server import migrated_database, programs, shared_server
 from gossamer.testing.redis_server import RedisServer, free_port, is_redis_installed, redis_server
@@ -140,7 +147,7 @@ def test_an_upgrade_makes_the_tables_and_the_second_has_nothing_to_do(
     server = shared_server()
     dsn = server.dsn(server.database())
     code, out, _ = run(capsys, "db", "upgrade", "--postgres", dsn)
-    assert (code, "were made, version 0001" in out) == (0, True)
+    assert (code, "were made, version 0002" in out) == (0, True)
     code, out, _ = run(capsys, "db", "upgrade", "--postgres", dsn)
     assert (code, out.startswith("Nothing to do")) == (0, True)
 
@@ -301,15 +308,45 @@ def test_hosts_are_listed_with_pages_delay_and_back_off(
     code, out, _ = run(capsys, "sources", "news", "--postgres", shared.dsn)
     assert code == 0
     heading, first, second = out.splitlines()
-    assert heading.split() == ["host", "pages", "last", "crawl", "active", "delay", "back-off"]
+    assert heading.split() == ["host", "pages", "last", "crawl", "active", "delay", "back-off", "robots.txt"]
     assert first.split()[:2] == ["a.example", "3"]
     assert "2.5 s" in first
     assert "4 failures" in first
-    assert second.split() == ["b.example", "0", "-", "yes", "-", "-"]
+    assert second.split() == ["b.example", "0", "-", "yes", "-", "-", "-"]
     _, out, _ = run(capsys, "sources", "news", "--format", "jsonl", "--postgres", shared.dsn)
     hosts = [json.loads(line) for line in out.splitlines()]
     assert (hosts[0]["pages"], hosts[0]["delay"], hosts[0]["failures"]) == (3, 2.5, 4)
     assert (hosts[1]["last_crawl"], hosts[1]["backs_off_until"], hosts[1]["active"]) == (None, None, True)
+
+
+@needs_servers
+@pytest.mark.parametrize(
+    ("status", "crawl_delay", "shown"),
+    [
+        (200, 0.0, "200"),
+        (200, 7.5, "200, 7.5 s"),
+        (404, 0.0, "404: all allowed"),
+        (ROBOTS_UNREACHABLE, 0.0, "unreachable"),
+        (ROBOTS_ASSUMED, 2.0, "unreachable: given up, 2 s"),
+    ],
+)
+def test_a_host_is_listed_with_what_its_robots_txt_said(
+    capsys: pytest.CaptureFixture[str], shared: Shared, status: int, crawl_delay: float, shown: str
+) -> None:
+    async def learn(pool: PostgresPool) -> None:
+        ledger = PostgresLedger(pool, (await open_job(pool, "news")).id, lambda: NOW)
+        (waiting,) = await ledger.take("b.example", 9, NOW)
+        file = RobotsFile("https://b.example:8443", NOW, status, b"", 1, crawl_delay)
+        await ledger.commit(batch("robots", Visit(waiting, Deferred(), robots=(file,))))
+
+    shared.ask(learn)
+    _, out, _ = run(capsys, "sources", "news", "--postgres", shared.dsn)
+    assert [line.split(maxsplit=6)[6] for line in out.splitlines()[2:]] == [shown]
+    _, out, _ = run(capsys, "sources", "news", "--format", "jsonl", "--postgres", shared.dsn)
+    other, host = (json.loads(line) for line in out.splitlines())
+    assert (host["robots_status"], host["crawl_delay"] or 0.0) == (status, crawl_delay)
+    assert host["robots_fetched_at"] == "1970-01-12T13:46:40Z"
+    assert (other["robots_status"], other["robots_fetched_at"], other["crawl_delay"]) == (None, None, None)
 
 
 @needs_servers

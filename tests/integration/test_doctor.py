@@ -109,6 +109,27 @@ def test_a_redis_that_evicts_fails_with_the_line_that_cures_it(
 
 
 @needs_servers
+def test_a_redis_that_is_full_fails_with_the_line_that_makes_room(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with redis_server() as server:
+        limit = int(server.info("memory", "used_memory")) + 200_000
+        server.ask("CONFIG", "SET", "maxmemory", str(limit))
+        number = 0
+        while not server.ask("SET", f"k{number}", "x" * 10_000).startswith("-OOM"):
+            number += 1
+        code, seen = verdicts(capsys, tmp_path, "--redis", server.url)
+        writes = seen["redis writes"]
+        assert (code, writes["verdict"], seen["redis memory"]["verdict"]) == (2, "fail", "warn")
+        assert "full" in writes["found"]
+        command, _, otherwise = writes["remedy"].partition(", ")
+        assert otherwise == "or wait until workers made room"
+        assert command.split()[0] == "redis-cli"
+        server.ask(*command.split()[1:])
+        assert verdicts(capsys, tmp_path, "--redis", server.url)[1]["redis writes"]["verdict"] == "ok"
+
+
+@needs_servers
 def test_a_replica_of_redis_cannot_be_written(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, redis: RedisServer
 ) -> None:
@@ -218,6 +239,8 @@ def test_a_postgres_is_judged_by_its_facts(changes: dict[str, object], expected:
         ({"used_memory_bytes": 900_000}, {"redis memory": "warn"}),
         ({"cluster": "ok"}, {}),
         ({"cluster": "fail"}, {"redis cluster": "fail"}),
+        ({"unwritable": "READONLY"}, {"redis writes": "fail"}),
+        ({"unwritable": "no room", "is_full": True}, {"redis writes": "fail"}),
     ],
 )
 def test_a_redis_is_judged_by_its_facts(changes: dict[str, object], expected: dict[str, str]) -> None:

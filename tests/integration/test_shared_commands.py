@@ -229,6 +229,15 @@ def test_an_audit_differs_only_in_the_line_about_other_jobs(twins: Twins) -> Non
     assert there[0].startswith("job         news: NOT polite, 5 violations")
 
 
+def test_robots_is_answered_from_the_ledger_of_a_shared_job(twins: Twins) -> None:
+    there, here = twins.answers("robots", "https://a.example/secret", "--job", "news")
+    assert there.splitlines()[:-1] == here.splitlines()[:-1], "but for the age of the file"
+    assert there.startswith("forbidden   https://a.example/secret\n")
+    assert "Disallow: /secret (line 2" in there
+    unread = twins.shared.refusal("robots", "https://b.example/", "--job", "news")
+    assert "job news has no robots.txt of https://b.example" in str(unread)
+
+
 @pytest.mark.parametrize(
     "filters",
     [

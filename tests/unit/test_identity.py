@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossamer.config.hosts import HostSettings, read_hosts
-from gossamer.config.job_file import JobSpec, write_job_file
+from gossamer.config.job_file import JobSpec, spec_of, write_job_file
 from gossamer.config.load import load_settings
 from gossamer.config.settings import FetchSettings, Settings
 from gossamer.errors import InvalidUrl, UsageError
@@ -22,7 +22,6 @@ from gossamer.fetch.identity import build_identity, user_agent, with_credentials
 from gossamer.model.outcome import Found
 from gossamer.model.request import Request, Source
 from gossamer.model.url import canonicalise, without_user
-from gossamer.parts import spec_of
 from gossamer.policy.identity import Identity, with_cookies
 
 NAMED = "http://named.example"

@@ -182,6 +182,7 @@ def test_a_pace_that_is_not_followed_as_written_is_said_when_it_is_learnt(
     cache = OriginRobots(PolitenessSettings(), "Gossamer/1", FakeClock(), nothing, lambda: 0.0)  # type: ignore[arg-type]
     lesson = cache.learn(ORIGIN, response(200, f"User-agent: *\n{line}\n".encode()), 1_000_000.0)
     assert lesson.notes == (f"robots.txt of {ORIGIN}: {note}",)
+    assert lesson.file.crawl_delay == (delay or 0.0)
     ruling = cache.rule(ORIGIN, PAGE)
     assert isinstance(ruling, Ruling)
     assert ruling.crawl_delay == delay

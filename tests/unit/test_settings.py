@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.config.job_file import JobSpec, read_job_file, write_job_file
+from gossamer.config.job_file import JobSpec, read_job_file, spec_of, write_job_file
 from gossamer.config.load import load_settings, parse_size
-from gossamer.config.settings import Settings, every_setting
+from gossamer.config.settings import FetchSettings, RecordSettings, Settings, every_setting
 from gossamer.errors import UsageError
-from gossamer.parts import spec_of
 
 WORDS = [setting.word for setting in every_setting()]
 
@@ -29,6 +28,14 @@ def load_file(path: Path, text: str, **flags: Any) -> tuple[Settings, dict[str, 
 
 
 # -- the declarations ------------------------------------------------------------------------------------
+
+
+def test_sections_are_equal_if_all_their_values_are() -> None:
+    assert FetchSettings(timeout_seconds=3) == FetchSettings(timeout_seconds=3)
+    assert FetchSettings(timeout_seconds=3) != FetchSettings(timeout_seconds=4)
+    assert RecordSettings() != FetchSettings()
+    assert len({FetchSettings(), FetchSettings(), FetchSettings(proxy=("http://p",))}) == 2
+    assert "timeout_seconds=3" in repr(FetchSettings(timeout_seconds=3))
 
 
 def test_every_setting_has_help_a_section_and_a_word_of_its_own() -> None:

@@ -69,6 +69,13 @@ def test_a_host_without_end_is_asked_once_a_gap_and_one_of_one_page_twice_in_its
     assert host_rate(tiny, Plan()) == pytest.approx(2 / (1.05 + tiny.mean_seconds))
 
 
+def test_hosts_of_one_page_come_in_as_fast_as_others_leave() -> None:
+    # Each stays for a second and a half: at the pace of the sweep, a window in five seconds, most slots would be idle.
+    web = Web(3000, scale=1, largest=1)
+    plan = Plan(200, active_hosts=150, sweep_seconds=5.0)
+    assert simulate(web, plan).starts_per_second > 0.7 * bound(web, plan)
+
+
 def test_the_same_seed_gives_the_same_crawl() -> None:
     first, second = (simulate(WEB, CROWDED) for _ in range(2))
     assert [(s.at, s.starts) for s in first.samples] == [(s.at, s.starts) for s in second.samples]
@@ -150,6 +157,9 @@ def test_reports_are_made_for_every_answer() -> None:
 
     class Desk:
         def ready(self) -> None: ...
+        def begin_by(self, lease: Lease) -> float:
+            return lease.expires_at
+
         def started(self, lease: Lease, at: float) -> None: ...
         def crashed(self, leases: object, *, alone: bool) -> None: ...
         def reported(self, lease: Lease, report: Report) -> None:

@@ -2,105 +2,80 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import os
-import random
 import shlex
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from pathlib import Path
-from typing import TypeVar
 
 import click
 import msgspec
-import uvloop
 
-from gossamer.cli.backends import postgres_option, redis_option
+from gossamer.cli.backends import Backends, jobs_dir_option, server_options
 from gossamer.cli.job_lookup import find_job, job_is_locked
+from gossamer.cli.operating import bring_into_force, with_pool
+from gossamer.cli.options import GroupedCommand
 from gossamer.cli.terminal import Table, escape, escape_json, say, write_lines
 from gossamer.config.redis import RedisSettings
-from gossamer.config.settings import FrontierSettings, PolitenessSettings
-from gossamer.errors import BackendUnreachable, UsageError
+from gossamer.errors import UsageError
 from gossamer.frontier import controls
 from gossamer.frontier.controls import Source, Steered, Wish
-from gossamer.frontier.postgres_pool import PostgresLimits, PostgresPool
-from gossamer.frontier.postgres_schema import check_version
-from gossamer.frontier.redis_scheduler import RedisScheduler
+from gossamer.frontier.postgres_pool import PostgresPool
+from gossamer.model.outcome import ROBOTS_ASSUMED, ROBOTS_UNREACHABLE
 from gossamer.model.url import canonicalise, host_of
 from gossamer.observe.report import instant_text
-from gossamer.observe.wording import duration_text
+from gossamer.observe.wording import counted, duration_text
 
-T = TypeVar("T")
-
-#: The name under which an operator speaks to Redis: no job has one that begins with a dot.
-_OPERATOR = ".operator"
-_PATIENCE_SECONDS = 10.0
 _MAX_DELAY_SECONDS = 7 * 86_400.0
+_NO_ANSWER = {None: "-", ROBOTS_UNREACHABLE: "unreachable", ROBOTS_ASSUMED: "unreachable: given up"}
+#: A robots.txt with such a status, or a higher one, has no rules.
+_NO_RULES = 300
 #: Hosts that a table shows; whoever wants more than can be read wants lines.
 _MAX_TABLE_ROWS = 1000
 _DONE = {"paused": "paused", "stopped": "stopped", "running": "resumed"}
 
 _job = click.argument("job")
-_jobs_dir = click.option(
-    "--jobs-dir",
-    type=click.Path(path_type=Path),
-    default=Path("gossamer-jobs"),
-    envvar="GOSSAMER_JOBS_DIR",
-    show_default=True,
-    metavar="DIR",
-    help="folder of the jobs",
-)
-
-
-def named_database(postgres_url: str | None) -> str:
-    """Return the database that was named. Raises `UsageError` where none was."""
-    if not postgres_url:
-        raise UsageError("which database? name it with --postgres URL, or in GOSSAMER_POSTGRES")
-    return postgres_url
 
 
 # -- pause, stop and resume ----------------------------------------------------------------------------
 
 
-@click.command(short_help="let a job rest until it is resumed")
+@click.command(cls=GroupedCommand)
 @_job
-@redis_option
-@postgres_option
-@_jobs_dir
-def pause(job: str, redis_url: str | None, postgres_url: str | None, jobs_dir: Path) -> None:
+@jobs_dir_option
+@server_options
+def pause(job: str, jobs_dir: Path, backends: Backends) -> None:
     """Let a job rest: what is under way is finished, and nothing more is begun until `resume`."""
-    _rest(job, "pause", redis_url, postgres_url, jobs_dir)
+    _rest(job, "pause", backends, jobs_dir)
 
 
-@click.command(short_help="end the work on a job; it can be resumed")
+@click.command(cls=GroupedCommand)
 @_job
-@redis_option
-@postgres_option
-@_jobs_dir
-def stop(job: str, redis_url: str | None, postgres_url: str | None, jobs_dir: Path) -> None:
+@jobs_dir_option
+@server_options
+def stop(job: str, jobs_dir: Path, backends: Backends) -> None:
     """End the work on a job: what is under way is finished, and its workers leave it. `resume` takes it up again."""
-    _rest(job, "stop", redis_url, postgres_url, jobs_dir)
+    _rest(job, "stop", backends, jobs_dir)
 
 
-def _rest(job: str, wish: Wish, redis_url: str | None, postgres_url: str | None, jobs_dir: Path) -> None:
-    if postgres_url:
-        steer_shared(job, wish, postgres_url, redis_url)
+def _rest(job: str, wish: Wish, backends: Backends, jobs_dir: Path) -> None:
+    if backends.postgres:
+        steer_shared(job, wish, backends)
     else:
         _end_local(job, jobs_dir)
 
 
-def steer_shared(job: str, wish: Wish, postgres_url: str, redis_url: str | None) -> None:
+def steer_shared(job: str, wish: Wish, backends: Backends) -> None:
     """Pause, stop or resume a job in a database, tell Redis where it is named, and say what that means."""
 
     async def work(pool: PostgresPool) -> Steered:
         steered = await controls.steer(pool, job, wish)
-        await _bring_into_force(pool, redis_url, job)
+        await bring_into_force(pool, backends.redis, job)
         return steered
 
-    steered = with_pool(postgres_url, work)
+    steered = with_pool(backends, work)
     again = "already " if steered.before == steered.after else ""
     if wish == "pause" and steered.after == "stopped":
         raise UsageError(f"job {job} is stopped: `gossamer resume {shlex.quote(job)}` lets it go on")
@@ -109,11 +84,11 @@ def steer_shared(job: str, wish: Wish, postgres_url: str, redis_url: str | None)
     if steered.after != "running":
         lines.append("What is under way is finished; `gossamer resume` with the same servers lets it go on.")
     write_lines(lines)
-    _say_when(redis_url)
+    _say_when(backends.redis)
 
 
-def _say_when(redis_url: str | None) -> None:
-    if not redis_url:
+def _say_when(redis: RedisSettings | None) -> None:
+    if redis is None:
         say("no Redis was named: this is noted in the database, and --redis brings it into force at once")
 
 
@@ -181,9 +156,14 @@ class SourceLine(msgspec.Struct, frozen=True):
     #: The group is not asked before.
     backs_off_until: str | None
     failures: int
+    #: 0 where it could not be had, -1 where it could not be had for so long that an older one holds; null before that.
+    robots_status: int | None
+    robots_fetched_at: str | None
+    #: What robots.txt asks for; null for nothing.
+    crawl_delay: float | None
 
 
-@click.command(short_help="list the hosts of a shared job, and switch them")
+@click.command(cls=GroupedCommand)
 @_job
 @click.option("--off", multiple=True, metavar="HOST", help="ask this host for nothing more (repeatable)")
 @click.option("--on", multiple=True, metavar="HOST", help="ask this host again (repeatable)")
@@ -203,29 +183,27 @@ class SourceLine(msgspec.Struct, frozen=True):
     show_default=True,
     help="a table, or JSON lines",
 )
-@redis_option
-@postgres_option
+@server_options
 def sources(
     job: str,
     off: tuple[str, ...],
     on: tuple[str, ...],
     delays: tuple[tuple[str, float], ...],
     style: str,
-    redis_url: str | None,
-    postgres_url: str | None,
+    backends: Backends,
 ) -> None:
     """List the hosts of a shared job and how each is treated. Hosts are switched for all jobs of the database."""
-    dsn = named_database(postgres_url)
+    backends.database()
     switched = {_host(host): False for host in off} | {_host(host): True for host in on}
     if len(switched) < len({*off}) + len({*on}):
         raise UsageError("--off and --on name the same host: decide on one")
     set_to = {_host(host): _checked_delay(host, seconds) for host, seconds in delays}
     if switched or set_to:
-        with_pool(dsn, lambda pool: _change_hosts(pool, redis_url, job, switched, set_to))
-        write_lines(_change_lines(switched, set_to))
-        _say_when(redis_url)
+        moved = with_pool(backends, lambda pool: _change_hosts(pool, backends.redis, job, switched, set_to))
+        write_lines(_change_lines(switched, set_to, moved))
+        _say_when(backends.redis)
     else:
-        with_pool(dsn, lambda pool: _show_sources(pool, job, style))
+        with_pool(backends, lambda pool: _show_sources(pool, job, style))
 
 
 def _host(text: str) -> str:
@@ -241,21 +219,30 @@ def _checked_delay(host: str, seconds: float) -> float:
 
 async def _change_hosts(
     pool: PostgresPool,
-    redis_url: str | None,
+    redis: RedisSettings | None,
     job: str,
     switched: dict[str, bool],
     delays: dict[str, float],
-) -> None:
+) -> dict[str, int]:
+    """Do what was asked for; returns how many URLs of each host were held or queued again."""
     for host, is_on in switched.items():
         await controls.switch_host(pool, job, host, on=is_on)
     for host, seconds in delays.items():
         await controls.set_host_delay(pool, job, host, seconds)
-    await _bring_into_force(pool, redis_url, job)
+    moved: dict[str, int] = {}
+    try:
+        # First: it takes effect at once, and millions of URLs take a while.
+        await bring_into_force(pool, redis, job)
+    finally:
+        for host, is_on in switched.items():
+            moved[host] = await controls.settle_host(pool, host, on=is_on)
+    return moved
 
 
-def _change_lines(switched: dict[str, bool], delays: dict[str, float]) -> list[str]:
+def _change_lines(switched: dict[str, bool], delays: dict[str, float], moved: dict[str, int]) -> list[str]:
     lines = [
-        f"{host} is {'on' if is_on else 'off'}, for all jobs of this database."
+        f"{host} is {'on' if is_on else 'off'}, for all jobs of this database:"
+        f" {counted(moved[host], 'URL')} {'queued again' if is_on else 'held'}."
         for host, is_on in switched.items()
     ]
     lines += [
@@ -280,7 +267,7 @@ async def _show_sources(pool: PostgresPool, job: str, style: str) -> None:
                 say(f"the first {_MAX_TABLE_ROWS:,} hosts by name; --format jsonl lists all")
                 break
             rows.append(_source_row(_source_line(source, now), source.until - now))
-    columns = ("host", "pages", "last crawl", "active", "delay", "back-off")
+    columns = ("host", "pages", "last crawl", "active", "delay", "back-off", "robots.txt")
     Table(columns, rows, frozenset({"pages", "delay"})).show()
 
 
@@ -295,6 +282,9 @@ def _source_line(source: Source, now: float) -> SourceLine:
         source.delay if source.last_start else None,
         instant_text(source.until) if source.until > now else None,
         source.failures,
+        source.robots_status,
+        instant_text(source.robots_fetched_at) if source.robots_fetched_at else None,
+        source.crawl_delay or None,
     )
 
 
@@ -309,64 +299,14 @@ def _source_row(line: SourceLine, rest_seconds: float) -> tuple[str, ...]:
         "yes" if line.active else "no",
         ", ".join(in_force + wanted) or "-",
         f"{duration_text(rest_seconds)}{failures}" if line.backs_off_until else "-",
+        _robots_text(line.robots_status) + (f", {line.crawl_delay:g} s" if line.crawl_delay else ""),
     )
 
 
-# -- servers -------------------------------------------------------------------------------------------
-
-
-def with_pool(dsn: str, work: Callable[[PostgresPool], Awaitable[T]]) -> T:
-    """Do `work` on a database whose tables fit."""
-
-    async def run() -> T:
-        await asyncio.to_thread(check_version, dsn)
-        pool = PostgresPool(dsn, PostgresLimits(1, patience_seconds=_PATIENCE_SECONDS))
-        try:
-            return await work(pool)
-        finally:
-            await pool.close()
-
-    return uvloop.run(run())
-
-
-async def _bring_into_force(pool: PostgresPool, redis_url: str | None, job: str) -> None:
-    if not redis_url:
-        return
-    try:
-        async with _operator(redis_url) as schedule:
-            await controls.restore_controls(schedule, pool, job)
-    except BackendUnreachable as error:
-        raise BackendUnreachable(
-            f"{error}; it is noted in the database, and workers hear of it from there"
-        ) from error
-
-
-@asynccontextmanager
-async def _operator(redis_url: str) -> AsyncIterator[RedisScheduler]:
-    """Speak to the schedule as nobody's worker, and leave no trace of that."""
-    async with on_schedule(redis_url, _OPERATOR) as operator:
-        yield operator
-        await operator.forget()
-
-
-@asynccontextmanager
-async def on_schedule(
-    redis_url: str, job: str, frontier: FrontierSettings | None = None
-) -> AsyncIterator[RedisScheduler]:
-    """Speak to the schedule as one who works on a job."""
-    schedule = RedisScheduler(
-        job,
-        RedisSettings(url=redis_url),
-        frontier or FrontierSettings(),
-        PolitenessSettings(),
-        time.time,
-        random.random,
-    )
-    await schedule.open()
-    try:
-        yield schedule
-    finally:
-        await schedule.close()
+def _robots_text(status: int | None) -> str:
+    if status is None or status <= 0:
+        return _NO_ANSWER[status]
+    return str(status) if status < _NO_RULES else f"{status}: all allowed"
 
 
 COMMANDS: list[click.Command] = [pause, stop, sources]

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from gossamer.asking import absolute, check_fields
-from gossamer.cli.backends import postgres_option, redis_option
-from gossamer.cli.control_commands import steer_shared
-from gossamer.cli.crawling import command_line, folder_of, options_from, run_job, spec_from
-from gossamer.cli.job_lookup import find_job
-from gossamer.cli.options import GroupedCommand, given, setting_options
-from gossamer.config.job_file import JobSpec, Mode
+from gossamer.cli.backends import backends_from, config_option, postgres_option, redis_option
+from gossamer.cli.options import GroupedCommand, given, options, setting_options
 from gossamer.errors import UsageError
-from gossamer.parts import spec_of
 
-SECTIONS = ("scope", "traps", "limits", "politeness", "fetch", "record", "engine", "frontier")
+if TYPE_CHECKING:
+    from gossamer.config.job_file import Mode
+
+# What does the work is loaded by the commands that run: help, mistakes and completion are quick.
+
+SERVERS = ("redis", "postgres")
+SECTIONS = ("scope", "traps", "limits", "politeness", "fetch", "record", "engine", "frontier", *SERVERS)
 
 
 SEED_OPTIONS = [
@@ -46,7 +45,7 @@ _RUN_OPTIONS = [
         metavar="DIR",
         help="folder of the jobs [gossamer-jobs]",
     ),
-    click.option("--config", metavar="FILE", envvar="GOSSAMER_CONFIG", help="settings from a TOML file"),
+    config_option,
     click.option(
         "--fail-on", multiple=True, metavar="EXPR", help="exit with 3 if true at the end, e.g. 'failed>5%'"
     ),
@@ -61,34 +60,24 @@ _RUN_OPTIONS = [
     click.option("-v", "--verbose", count=True, help="say more"),
 ]
 
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-
-def options(*decorators: Decorator) -> Decorator:
-    """Add flags in the order they are listed."""
-
-    def add(function: Callable[..., Any]) -> Callable[..., Any]:
-        for decorator in reversed(decorators):
-            function = decorator(function)
-        return function
-
-    return add
-
 
 def _start(mode: Mode, urls: tuple[str, ...], values: dict[str, Any]) -> None:
+    from gossamer.cli.crawling import command_line, folder_of, options_from, run_job  # noqa: PLC0415
+    from gossamer.cli.seeding import spec_from  # noqa: PLC0415
+
     settings, run = options_from(values)
     spec = spec_from(mode, urls, values["input_path"], values["outputs"], settings)
     if values["redis_url"] or values["postgres_url"]:
         from gossamer.cli.shared_crawl import run_shared  # noqa: PLC0415 - only those who share a job pay for it
 
-        click.get_current_context().exit(run_shared(values, spec, run))
+        click.get_current_context().exit(run_shared(backends_from(values), spec, run))
     folder = folder_of(spec, run)
     code = run_job(spec, folder, run, command_line(folder))
     click.get_current_context().exit(code)
 
 
 @setting_options(*SECTIONS)
-@click.command(cls=GroupedCommand, short_help="crawl from seeds and follow links")
+@click.command(cls=GroupedCommand)
 @click.argument("urls", nargs=-1, metavar="[URL]…")
 @options(*SEED_OPTIONS, *_RUN_OPTIONS, redis_option, postgres_option)
 def crawl(urls: tuple[str, ...], **values: Any) -> None:
@@ -97,7 +86,7 @@ def crawl(urls: tuple[str, ...], **values: Any) -> None:
 
 
 @setting_options(*SECTIONS)
-@click.command(cls=GroupedCommand, short_help="fetch just these URLs, follow nothing")
+@click.command(cls=GroupedCommand)
 @click.argument("urls", nargs=-1, metavar="[URL]…")
 @options(*SEED_OPTIONS, *_RUN_OPTIONS, redis_option, postgres_option)
 def scrape(urls: tuple[str, ...], **values: Any) -> None:
@@ -105,8 +94,8 @@ def scrape(urls: tuple[str, ...], **values: Any) -> None:
     _start("scrape", urls, values)
 
 
-@setting_options("limits", "politeness", "fetch", "record", "engine", "frontier")
-@click.command(cls=GroupedCommand, short_help="go on with a job as it was started")
+@setting_options("limits", "politeness", "fetch", "record", "engine", "frontier", *SERVERS)
+@click.command(cls=GroupedCommand)
 @click.argument("job")
 @options(*_RUN_OPTIONS, redis_option, postgres_option)
 def resume(job: str, **values: Any) -> None:
@@ -119,8 +108,19 @@ def resume(job: str, **values: Any) -> None:
             raise UsageError(
                 "a shared job goes on as it was submitted: resume it without settings and outputs"
             )
-        steer_shared(job, "resume", values["postgres_url"], values["redis_url"])
+        from gossamer.cli.control_commands import steer_shared  # noqa: PLC0415
+
+        steer_shared(job, "resume", backends_from(values))
         return
+    _resume_local(job, values)
+
+
+def _resume_local(job: str, values: dict[str, Any]) -> None:
+    from gossamer.asking import absolute, check_fields  # noqa: PLC0415
+    from gossamer.cli.crawling import command_line, options_from, run_job  # noqa: PLC0415
+    from gossamer.cli.job_lookup import find_job  # noqa: PLC0415
+    from gossamer.config.job_file import JobSpec, spec_of  # noqa: PLC0415
+
     folder = find_job(values["jobs_dir"], job).folder
     stored = spec_of(folder.job_file)
     settings, run = options_from({**values, "job": job, "fresh": False}, stored.settings_words())

@@ -14,15 +14,15 @@ from typing import Any, Literal
 
 import uvloop
 
-from gossamer.asking import default_job_name, job_folder, job_spec
+from gossamer.asking import default_job_name, job_folder
 from gossamer.assembly import Job, open_job
+from gossamer.cli.seeding import say_bad_lines
 from gossamer.cli.terminal import say, say_rendered
-from gossamer.config.job_file import JobSpec, Mode
+from gossamer.config.job_file import JobSpec
 from gossamer.config.load import load_settings
 from gossamer.config.settings import Settings
 from gossamer.engine.loop import Ending
 from gossamer.engine.run import Run, by_label
-from gossamer.engine.seeds import BadLines
 from gossamer.errors import NothingFetched, ThresholdCrossed, UsageError
 from gossamer.frontier.job_folder import JobFolder
 from gossamer.frontier.sqlite_reader import SqliteReader
@@ -53,14 +53,6 @@ class RunOptions:
     quiet: bool = False
     verbose: int = 0
     fail_on: tuple[Threshold, ...] = ()
-
-
-def spec_from(
-    mode: Mode, urls: tuple[str, ...], input_path: str, outputs: tuple[str, ...], settings: Settings
-) -> JobSpec:
-    """Return what the command line asks for as a job; `-` among the URLs is standard input."""
-    named = tuple(url for url in urls if url != "-")
-    return job_spec(mode, named, input_path or ("-" if "-" in urls else ""), outputs, settings)
 
 
 def options_from(values: dict[str, Any], stored: dict[str, Any] | None = None) -> tuple[Settings, RunOptions]:
@@ -143,17 +135,6 @@ def _check_job(job: Job, states: States, options: RunOptions, *, done: bool) -> 
         say(f"gossamer: none of the given URLs belongs to shard {shard}")
         return
     check_outcome(states, options, partial(_example, job), done=done)
-
-
-def say_bad_lines(bad: BadLines) -> None:
-    """Mention the lines of an input that were no URLs."""
-    if bad.count:
-        what = (
-            "line of the input is not a URL and was"
-            if bad.count == 1
-            else "lines of the input are not URLs and were"
-        )
-        say(f"gossamer: {bad.count:,} {what} passed over; {bad.first}")
 
 
 def _place_flag(folder: JobFolder) -> str:

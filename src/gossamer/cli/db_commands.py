@@ -8,9 +8,11 @@ import time
 
 import click
 
-from gossamer.cli.backends import postgres_option, redis_option
-from gossamer.cli.control_commands import named_database, on_schedule, with_pool
+from gossamer.cli.backends import Backends, named_database, postgres_option, server_options
+from gossamer.cli.operating import on_schedule, with_pool
+from gossamer.cli.options import GroupedCommand
 from gossamer.cli.terminal import escape, write_lines
+from gossamer.config.redis import RedisSettings
 from gossamer.config.settings import FrontierSettings
 from gossamer.errors import UsageError
 from gossamer.frontier import controls
@@ -29,7 +31,7 @@ _SILENT_SECONDS = 5.0
 _POLL_SECONDS = 0.2
 
 
-@click.group(short_help="prepare the database of shared jobs, and delete jobs from it")
+@click.group
 def db() -> None:
     """Prepare the database of shared jobs, and delete jobs from it."""
 
@@ -47,32 +49,31 @@ def upgrade(postgres_url: str | None) -> None:
         write_lines([f"Nothing to do: the tables in {escape(place_of(dsn))} have version {VERSION}."])
 
 
-@db.command(short_help="delete a job and all it knows")
+@db.command(cls=GroupedCommand, short_help="delete a job and all it knows")
 @click.argument("job")
 @click.option("--yes", is_flag=True, help="do it: there is no way back")
-@redis_option
-@postgres_option
-def delete(job: str, yes: bool, redis_url: str | None, postgres_url: str | None) -> None:
+@server_options
+def delete(job: str, yes: bool, backends: Backends) -> None:
     """Delete a shared job with its URLs, records and requests. It is stopped first, and its workers leave it.
 
     What was cut short is finished by the same command.
     """
-    dsn = named_database(postgres_url)
-    if not redis_url:
+    dsn, redis = backends.database(), backends.redis
+    if redis is None:
         raise UsageError("which Redis schedules it? name it with --redis URL, or in GOSSAMER_REDIS")
     if not yes:
         raise UsageError(
             f"this deletes job {job} at {place_of(dsn)} with all its records, for good:"
             f" `gossamer db delete {shlex.quote(job)} --yes` does it"
         )
-    with_pool(dsn, lambda pool: _delete(pool, redis_url, job))
+    with_pool(backends, lambda pool: _delete(pool, redis, job))
     write_lines([f"Job {escape(job)} is deleted."])
 
 
-async def _delete(pool: PostgresPool, redis_url: str, job: str) -> None:
+async def _delete(pool: PostgresPool, redis: RedisSettings, job: str) -> None:
     """Stop a job, wait until its workers have left it, and delete it from both servers."""
     steered = await controls.steer(pool, job, "stop")
-    async with on_schedule(redis_url, job, FrontierSettings(lease_seconds=_SILENT_SECONDS)) as schedule:
+    async with on_schedule(redis, job, FrontierSettings(lease_seconds=_SILENT_SECONDS)) as schedule:
         await controls.restore_controls(schedule, pool, job)
         await _drain(schedule, 0.0 if steered.before == "stopped" else _LEAVE_SECONDS)
         # The database last: whatever is cut short, the job can still be named.
@@ -84,7 +85,7 @@ async def _drain(schedule: RedisScheduler, at_least_seconds: float) -> None:
     """Wait until nothing of the job is leased. The leases of workers that died run out meanwhile."""
     began = time.monotonic()
     while (passed := time.monotonic() - began) < _MAX_DRAIN_SECONDS:
-        await schedule.expired()
+        await schedule.settle([lost.lease for lost in await schedule.expired()])
         if passed >= at_least_seconds and not (await schedule.outlook()).in_flight:
             return
         await asyncio.sleep(_POLL_SECONDS)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import click
 
-from gossamer.cli.crawling import ProgressKind, RunOptions, run_job, spec_from
+from gossamer.cli.crawling import ProgressKind, RunOptions, run_job
+from gossamer.cli.seeding import spec_from
 from gossamer.cli.terminal import say
 from gossamer.config.settings import (
     EngineSettings,
@@ -39,7 +40,7 @@ Try next:
 """
 
 
-@click.command(short_help="serve a built-in site on loopback and crawl it")
+@click.command
 @click.option(
     "--dir",
     "folder",

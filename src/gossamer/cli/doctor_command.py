@@ -9,8 +9,11 @@ import click
 import msgspec
 import uvloop
 
-from gossamer.cli.backends import postgres_option, redis_option
+from gossamer.cli.backends import Backends, jobs_dir_option, server_options
+from gossamer.cli.options import GroupedCommand
 from gossamer.cli.terminal import escape, escape_json, write_lines
+from gossamer.config.postgres import PostgresLimits
+from gossamer.config.redis import RedisSettings
 from gossamer.errors import GossamerError
 from gossamer.frontier.postgres_facts import look_at_postgres
 from gossamer.frontier.postgres_schema import VERSION as SCHEMA_VERSION
@@ -26,22 +29,13 @@ from gossamer.observe.doctor import (
 )
 
 
-@click.command(short_help="check this machine and the servers of shared jobs")
-@redis_option
-@postgres_option
+@click.command(cls=GroupedCommand)
 @click.option("--json", "as_json", is_flag=True, help="as JSON")
-@click.option(
-    "--jobs-dir",
-    type=click.Path(path_type=Path),
-    default=Path("gossamer-jobs"),
-    envvar="GOSSAMER_JOBS_DIR",
-    show_default=True,
-    metavar="DIR",
-    help="folder of the jobs",
-)
-def doctor(redis_url: str | None, postgres_url: str | None, as_json: bool, jobs_dir: Path) -> int:
+@jobs_dir_option
+@server_options
+def doctor(as_json: bool, jobs_dir: Path, backends: Backends) -> int:
     """Check this machine, and the servers that are named. Exits with 2 if something fails, 6 if a server is away."""
-    checks = uvloop.run(_all_checks(redis_url or "", postgres_url or "", jobs_dir))
+    checks = uvloop.run(_all_checks(backends, jobs_dir))
     if as_json:
         encoded = msgspec.json.format(msgspec.json.encode(checks), indent=2).decode()
         write_lines(escape_json(line) for line in encoded.split("\n"))
@@ -56,22 +50,22 @@ def _line(check: Check, width: int) -> str:
     return f"{check.verdict:<4}  {check.name:<{width}}  {escape(check.found)}{remedy}"
 
 
-async def _all_checks(redis_url: str, postgres_url: str, jobs_dir: Path) -> list[Check]:
-    named = {"redis": redis_url, "postgres": postgres_url}
-    checks = list(check_machine(jobs_dir, [name for name, url in named.items() if url]))
+async def _all_checks(backends: Backends, jobs_dir: Path) -> list[Check]:
+    named = {"redis": backends.redis, "postgres": backends.postgres}
+    checks = list(check_machine(jobs_dir, [name for name, server in named.items() if server]))
     ahead: dict[str, float] = {}
-    if postgres_url:
-        checks += [check async for check in _postgres(postgres_url, ahead)]
-    if redis_url:
-        checks += [check async for check in _redis(redis_url, ahead)]
+    if backends.postgres:
+        checks += [check async for check in _postgres(backends.postgres, backends.limits, ahead)]
+    if backends.redis:
+        checks += [check async for check in _redis(backends.redis, ahead)]
     if ahead:
         checks.append(check_clocks(ahead))
     return checks
 
 
-async def _postgres(url: str, ahead: dict[str, float]) -> AsyncIterator[Check]:
+async def _postgres(url: str, limits: PostgresLimits, ahead: dict[str, float]) -> AsyncIterator[Check]:
     try:
-        facts = await look_at_postgres(url)
+        facts = await look_at_postgres(url, limits.connect_seconds)
     except GossamerError as error:
         yield check_absence("postgres", error)
         return
@@ -80,9 +74,9 @@ async def _postgres(url: str, ahead: dict[str, float]) -> AsyncIterator[Check]:
         yield check
 
 
-async def _redis(url: str, ahead: dict[str, float]) -> AsyncIterator[Check]:
+async def _redis(redis: RedisSettings, ahead: dict[str, float]) -> AsyncIterator[Check]:
     try:
-        facts = await look_at_redis(url)
+        facts = await look_at_redis(redis.url, redis.timeout_seconds)
     except GossamerError as error:
         yield check_absence("redis", error)
         return

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from gossamer.cli.job_lookup import JobSettings
 from gossamer.cli.terminal import escape
 from gossamer.frontier.answers import Explanation, FetchRow, Forgotten, UrlRow
-from gossamer.model.outcome import State
+from gossamer.model.outcome import SWITCHED_OFF, State
 from gossamer.model.url import host_of
 from gossamer.observe.report import instant_text, reason_text
 from gossamer.observe.wording import bytes_text, counted
@@ -129,6 +129,9 @@ def _next(explained: Explanation, job: str, now: float) -> str:
             if due > now:
                 return f"It will be tried no earlier than {instant_text(due)}."
             return "It is due, and waits for its turn among the URLs of its host."
+        case State.HELD if row.reason == SWITCHED_OFF:
+            on = f"`gossamer sources {shlex.quote(job)} --on {shlex.quote(row.host)}`"
+            return escape(f"It is not tried again by itself; {on} queues it once more.")
         case State.HELD | State.FAILED:
             return escape(f"It is not tried again by itself; {again} queues it once more.")
         case State.REFUSED if row.reason in {"robots", "private_address"}:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,22 @@ import click
 import uvloop
 
 from gossamer.asking import check_fields
-from gossamer.cli.backends import postgres_option
+from gossamer.cli.backends import (
+    Backends,
+    backends_from,
+    config_option,
+    jobs_dir_option,
+    postgres_option,
+)
 from gossamer.cli.job_lookup import find_job
-from gossamer.cli.options import GroupedCommand, SettingOption, given
+from gossamer.cli.options import GroupedCommand, SettingOption, given, options, server_flags
 from gossamer.cli.terminal import escape, say, say_over
 from gossamer.config.load import load_settings
 from gossamer.config.settings import every_setting
 from gossamer.errors import UsageError
 from gossamer.frontier.postgres_jobs import open_job
 from gossamer.frontier.postgres_ledger import PostgresLedger
-from gossamer.frontier.postgres_pool import PostgresLimits, PostgresPool
+from gossamer.frontier.postgres_pool import PostgresPool
 from gossamer.frontier.postgres_schema import check_version
 from gossamer.frontier.sqlite_log import SqliteLog
 from gossamer.observe.wording import counted
@@ -39,7 +46,7 @@ _FIRST_WORD_SECONDS = 2.0
 _LOGGED_SECONDS = 10.0
 
 
-@click.command(cls=GroupedCommand, short_help="write the records of jobs to new files, without fetching")
+@click.command(cls=GroupedCommand)
 @click.argument("jobs", nargs=-1, required=True, metavar="JOB…")
 @click.option(
     "-o",
@@ -50,27 +57,20 @@ _LOGGED_SECONDS = 10.0
     metavar="PATH",
     help="write records here: .jsonl or .csv, also with .gz or .zst, or - (repeatable)",
 )
-@postgres_option
-@click.option(
-    "--jobs-dir",
-    type=click.Path(path_type=Path),
-    default=Path("gossamer-jobs"),
-    envvar="GOSSAMER_JOBS_DIR",
-    show_default=True,
-    metavar="DIR",
-    help="folder of the jobs",
-)
+@options(postgres_option, jobs_dir_option, config_option)
 @click.option("-q", "--quiet", is_flag=True, help="say nothing but errors")
+@server_flags("postgres", advanced=True)
 def export(
     jobs: tuple[str, ...],
     outputs: tuple[str, ...],
-    postgres_url: str | None,
     jobs_dir: Path,
     quiet: bool,
     **values: Any,
 ) -> None:
     """Write the records of a job to new files. Of several jobs, each URL is written once."""
-    record = load_settings(given(values), os.environ, None)[0].record
+    config = values["config"]
+    record = load_settings(given(values), os.environ, Path(config) if config else None)[0].record
+    backends = backends_from({**values, "redis_url": None})
     check_fields(record.fields)
     if len({*jobs}) < len(jobs):
         raise UsageError("a job is named twice: name each once")
@@ -81,7 +81,7 @@ def export(
     progress = _Progress(quiet=quiet)
 
     async def run() -> int:
-        async with _logs(jobs, postgres_url or "", jobs_dir) as logs:
+        async with _logs(jobs, backends, jobs_dir) as logs:
             return await write_out(logs, targets, progress)
 
     written = uvloop.run(run())
@@ -91,14 +91,14 @@ def export(
         say(f"{counted(written, 'record')} written to {names}")
 
 
-export.params += [SettingOption(setting) for setting in every_setting() if setting.word in _WORDS]
+export.params += [SettingOption(setting=setting) for setting in every_setting() if setting.word in _WORDS]
 
 
 @asynccontextmanager
-async def _logs(jobs: tuple[str, ...], postgres_url: str, jobs_dir: Path) -> AsyncIterator[list[ReadLog]]:
-    if postgres_url:
-        await asyncio.to_thread(check_version, postgres_url)
-        pool = PostgresPool(postgres_url, PostgresLimits(1))
+async def _logs(jobs: tuple[str, ...], backends: Backends, jobs_dir: Path) -> AsyncIterator[list[ReadLog]]:
+    if backends.postgres:
+        await asyncio.to_thread(check_version, backends.postgres)
+        pool = PostgresPool(backends.postgres, replace(backends.limits, connections=1))
         try:
             rows = [await open_job(pool, name) for name in jobs]
             yield [PostgresLedger(pool, row.id, time.time).log for row in rows]

@@ -70,7 +70,7 @@ class RememberingFetcher:
 
 
 @setting_options("fetch", "politeness")
-@click.command(cls=GroupedCommand, short_help="print one page: its record, text, HTML or headers")
+@click.command(cls=GroupedCommand)
 @click.argument("url")
 @click.option(
     "--as",

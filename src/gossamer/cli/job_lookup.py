@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import os
 import shlex
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Protocol, cast, get_args
+from typing import TYPE_CHECKING, Protocol, cast, get_args
 
 from gossamer.cli.terminal import escape
-from gossamer.config.job_file import JobSpec, read_job_file
+from gossamer.config.job_file import JobSpec, read_job_file, spec_of
 from gossamer.config.settings import ScopeName, ScopeSettings
 from gossamer.errors import UsageError
 from gossamer.frontier.answers import AuditReader, JobReader
 from gossamer.frontier.job_folder import JobFolder
-from gossamer.frontier.sqlite_audit import SqliteAuditReader
-from gossamer.frontier.sqlite_ledger import SqliteLedger
 from gossamer.frontier.sqlite_reader import SqliteReader
 from gossamer.model.outcome import Revival
 from gossamer.model.url import UrlPolicy
-from gossamer.parts import spec_of
+
+if TYPE_CHECKING:
+    from gossamer.frontier.sqlite_audit import SqliteAuditReader
 
 
 class Job(Protocol):
@@ -117,6 +114,8 @@ class NamedJob:
 
     def audit_reader(self) -> SqliteAuditReader:
         """Open the ledger for an audit. Raises `LedgerFailed`."""
+        from gossamer.frontier.sqlite_audit import SqliteAuditReader  # noqa: PLC0415 - most commands ask less
+
         return SqliteAuditReader(self.folder.ledger)
 
     def words(self) -> Mapping[str, object]:
@@ -152,15 +151,10 @@ class NamedJob:
 
     def revive(self, which: Revival) -> int:
         """Queue URLs again, under the lock of the job."""
-        with self.folder.locked():
-            return asyncio.run(self._revive(which))
+        from gossamer.cli.reviving import revive_local  # noqa: PLC0415 - most commands change nothing
 
-    async def _revive(self, which: Revival) -> int:
-        ledger = SqliteLedger(self.folder.ledger, time.time)
-        try:
-            return await ledger.revive(which)
-        finally:
-            await ledger.close()
+        with self.folder.locked():
+            return revive_local(self.folder, which)
 
     def continuation(self) -> str:
         """Name the commands that go on."""
@@ -197,6 +191,8 @@ def seeding_text(meta: Mapping[str, str]) -> str:
 
 def no_job(word: str, place: str, names: Iterable[str], elsewhere: str) -> UsageError:
     """Return the error for a name that no job has: it names the nearest, or else where to look."""
+    from difflib import get_close_matches  # noqa: PLC0415 - for mistakes alone
+
     known = list(names)
     near = get_close_matches(word, known, 1, cutoff=0.5)
     if near:

@@ -5,20 +5,18 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
-from difflib import get_close_matches
 from typing import Any
 
 import click
 import msgspec
 
 from gossamer.cli.backends import place_options
-from gossamer.cli.explanation import explain_lines, forgotten_lines, why_unknown
 from gossamer.cli.job_lookup import Job, Place, read_settings
-from gossamer.cli.receipt import show_report
+from gossamer.cli.options import GroupedCommand
 from gossamer.cli.terminal import Table, escape, escape_json, say, write_lines
 from gossamer.errors import LedgerFailed, UsageError
 from gossamer.frontier.answers import JobReader, UrlRow
-from gossamer.model.outcome import REASONS, Revival, State
+from gossamer.model.outcome import REASONS, SWITCHED_OFF, Revival, State
 from gossamer.model.url import canonicalise, host_of
 from gossamer.observe.report import build_report, encode_report, instant_text, reason_text
 from gossamer.observe.wording import bytes_text, counted
@@ -27,6 +25,8 @@ _PACE_SECONDS = 60.0
 _MAX_ROOTS = 100_000
 #: Decided when a URL is found, by the job's settings: fetching it again would not decide it anew.
 _SETTLED_BY_SETTINGS = ("scope", "shard", "excluded", "depth")
+#: Decided by an operator: queued again it would only be held again.
+_SETTLED_BY_OPERATORS = (SWITCHED_OFF,)
 _RETRYABLE = (State.HELD, State.REFUSED, State.FAILED)
 #: What a job that forgets finished URLs still lists completely.
 _KEPT_STATES = tuple(state.label for state in (State.QUEUED, State.HELD, State.FAILED))
@@ -48,7 +48,7 @@ def _state_option(states: tuple[State, ...]) -> Callable[[Any], Any]:
 # -- jobs and status -----------------------------------------------------------------------------------
 
 
-@click.command(short_help="list the jobs and where each stands")
+@click.command(cls=GroupedCommand)
 @place_options
 def jobs(place: Place) -> None:
     """List all jobs and where each stands."""
@@ -91,7 +91,7 @@ def _by_state(reader: JobReader) -> dict[State, int]:
     return sums
 
 
-@click.command(short_help="how far a job has come, and what it waits for")
+@click.command(cls=GroupedCommand)
 @_job
 @place_options
 def status(job: str, place: Place) -> None:
@@ -137,7 +137,7 @@ def _pace(reader: JobReader, now: float) -> float:
 # -- urls and explain ----------------------------------------------------------------------------------
 
 
-@click.command(short_help="list URLs by state, reason or host")
+@click.command(cls=GroupedCommand)
 @_job
 @_state_option(tuple(State))
 @_reason
@@ -207,6 +207,8 @@ def _checked_reason(reader: JobReader, reason: str | None) -> str | None:
     known = {*REASONS, *(reason for _, reason in reader.counts())} - {"http_<status>"}
     if reason is None or reason in known or _HTTP_REASON.match(reason):
         return reason
+    from difflib import get_close_matches  # noqa: PLC0415 - for mistakes alone
+
     near = get_close_matches(reason, sorted(known), 1)
     advice = (
         f"did you mean {near[0]}?"
@@ -221,12 +223,14 @@ def _host_name(host: str | None) -> str | None:
     return None if host is None else host_of(canonicalise(f"http://{host}/"))
 
 
-@click.command(short_help="what became of a URL, and why")
+@click.command(cls=GroupedCommand)
 @_job
 @click.argument("url")
 @place_options
 def explain(job: str, url: str, place: Place) -> None:
     """Say in plain words what became of a URL, how it was found, and when it is tried next."""
+    from gossamer.cli.explanation import explain_lines, forgotten_lines  # noqa: PLC0415 - for this alone
+
     found = place.find(job)
     canonical, fingerprint = _identified(found, url)
     with found.reader() as reader:
@@ -249,6 +253,8 @@ def _identified(job: Job, url: str) -> tuple[str, int]:
 
 
 def _unknown(job: Job, reader: JobReader, canonical: str) -> UsageError:
+    from gossamer.cli.explanation import why_unknown  # noqa: PLC0415 - few URLs are asked about that are not known
+
     why = why_unknown(canonical, read_settings(job), reader.roots(_MAX_ROOTS))
     return UsageError(f"job {escape(job.word)} does not know {escape(canonical)}: {why}")
 
@@ -264,12 +270,14 @@ def _known_fingerprint(job: Job, reader: JobReader, url: str) -> int:
 # -- report --------------------------------------------------------------------------------------------
 
 
-@click.command(short_help="the coverage receipt: every URL accounted for")
+@click.command(cls=GroupedCommand)
 @_job
 @click.option("--json", "as_json", is_flag=True, help="as JSON, the same as report.json")
 @place_options
 def report(job: str, as_json: bool, place: Place) -> None:
     """Account for every URL of a job: the coverage receipt."""
+    from gossamer.cli.receipt import show_report  # noqa: PLC0415 - for this alone
+
     found = place.find(job)
     with found.reader() as reader:
         built = build_report(reader, job=found.word)
@@ -282,7 +290,7 @@ def report(job: str, as_json: bool, place: Place) -> None:
 # -- retry ---------------------------------------------------------------------------------------------
 
 
-@click.command(short_help="queue failed and held URLs again")
+@click.command(cls=GroupedCommand)
 @_job
 @_state_option(_RETRYABLE)
 @_reason
@@ -300,6 +308,8 @@ def retry(
         fingerprint = _known_fingerprint(found, reader, url) if url else None
     if reason in _SETTLED_BY_SETTINGS:
         raise UsageError(f"{reason} follows from the job's settings, not from a fetch: {REASONS[reason]}")
+    if reason in _SETTLED_BY_OPERATORS:
+        raise UsageError(f"{reason} is what an operator has decided: {REASONS[reason]}")
     which = _revival(_named_state(state), reason, _host_name(host), fingerprint)
     revived = found.revive(which)
     if not revived:
@@ -322,7 +332,9 @@ def _revival(state: State | None, reason: str | None, host: str | None, fingerpr
         states: tuple[State, ...] = (state,)
     else:
         states = _RETRYABLE if reason or fingerprint is not None else (State.HELD, State.FAILED)
-    return Revival(states, reason or "", _SETTLED_BY_SETTINGS, host or "", fingerprint)
+    return Revival(
+        states, reason or "", (*_SETTLED_BY_SETTINGS, *_SETTLED_BY_OPERATORS), host or "", fingerprint
+    )
 
 
 COMMANDS: list[click.Command] = [jobs, status, urls, explain, report, retry]

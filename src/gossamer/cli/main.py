@@ -4,62 +4,29 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from pathlib import Path
 
 import click
 
-from gossamer.cli import (
-    cluster_commands,
-    control_commands,
-    crawl_commands,
-    db_commands,
-    demo_command,
-    doctor_command,
-    export_command,
-    fetch_command,
-    ledger_commands,
-    politeness_commands,
-)
+from gossamer.cli.lineup import LazyGroup
 from gossamer.cli.terminal import say, say_rendered
-from gossamer.config.dotenv import use_dotenv
 from gossamer.errors import GossamerError, OutputClosed
 from gossamer.version import VERSION
 
 _BUG = 1
-
-
-class OrderedGroup(click.Group):
-    """Lists commands in the order a user meets them."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order they were added."""
-        del ctx
-        return list(self.commands)
+_DOTENV = Path(".env")
 
 
 @click.group(
-    cls=OrderedGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
 @click.version_option(VERSION, prog_name="gossamer")
 def cli() -> None:
     """Crawl websites: crash-safe, polite, and with an answer for every URL."""
-    use_dotenv(Path(".env"), os.environ)
+    if os.path.lexists(_DOTENV):
+        from gossamer.config.dotenv import use_dotenv  # noqa: PLC0415 - few working folders have such a file
 
-
-for command in (
-    *crawl_commands.COMMANDS,
-    *fetch_command.COMMANDS,
-    *ledger_commands.COMMANDS,
-    *politeness_commands.COMMANDS,
-    *export_command.COMMANDS,
-    *cluster_commands.COMMANDS,
-    *control_commands.COMMANDS,
-    *db_commands.COMMANDS,
-    *doctor_command.COMMANDS,
-    *demo_command.COMMANDS,
-):
-    cli.add_command(command)
+        use_dotenv(_DOTENV, os.environ)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -78,6 +45,8 @@ def main(arguments: list[str] | None = None) -> int:
         return _fail(_one_line(error), error.exit_code)
     except Exception as error:  # noqa: BLE001 - the last boundary: a bug becomes exit code 1
         if "-v" in sys.argv or "--verbose" in sys.argv:
+            import traceback  # noqa: PLC0415 - for bugs alone
+
             for line in traceback.format_exc().rstrip().split("\n"):
                 say(f"  {line}")
         return _fail(f"internal error: {type(error).__name__}: {error} (-v shows where)", _BUG)

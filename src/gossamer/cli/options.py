@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import click
 
 from gossamer.config.load import choices
+from gossamer.config.servers import every_server_setting
 from gossamer.config.settings import Setting, every_setting
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 _TITLES = {
     "scope": "Scope",
@@ -19,16 +22,20 @@ _TITLES = {
     "record": "Records",
     "engine": "Speed",
     "frontier": "Scheduling",
+    "redis": "Servers",
+    "postgres": "Servers",
 }
 
 
 class SettingOption(click.Option):
     """A flag that stands for a setting; only what was given counts, defaults live in the settings."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(
+        self, _declarations: Sequence[str] = (), *, setting: Setting, advanced: bool | None = None
+    ) -> None:
         self.setting = setting
         self.title = _TITLES[setting.section]
-        self.advanced = setting.option.advanced
+        self.advanced = setting.option.advanced if advanced is None else advanced
         super().__init__(**_arguments(setting))
 
     def help_flags(self) -> str:
@@ -108,29 +115,65 @@ def _help_all(ctx: click.Context, _parameter: click.Parameter, value: bool) -> N
         ctx.exit()
 
 
+_help_all_option = click.option(
+    "--help-all",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_help_all,
+    help="show every flag",
+)
+
+
 def setting_options(*sections: str) -> Callable[[click.Command], click.Command]:
     """Give a command the flags of these sections of the settings."""
 
     def add(command: click.Command) -> click.Command:
-        command.params += [SettingOption(s) for s in every_setting() if s.section in sections]
-        command.params.append(
-            click.Option(
-                ["--help-all"],
-                is_flag=True,
-                is_eager=True,
-                expose_value=False,
-                callback=_help_all,
-                help="show every flag",
-            )
-        )
+        settings = (*every_setting(), *every_server_setting())
+        command.params += [SettingOption(setting=s) for s in settings if s.section in sections]
+        _help_all_option(command)
         return command
 
     return add
 
 
+def server_flags(*sections: str, advanced: bool | None = None) -> Decorator:
+    """Give a function, before it is a command, the flags of sections about servers; `advanced` tells them from help."""
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        function = _help_all_option(function)
+        for setting in reversed(every_server_setting()):
+            if setting.section in sections:
+                flag = click.option(setting.word, cls=SettingOption, setting=setting, advanced=advanced)
+                function = flag(function)
+        return function
+
+    return add
+
+
+def options(*decorators: Decorator) -> Decorator:
+    """Add flags in the order they are listed."""
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return add
+
+
 def given(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings that were given as flags, by their words."""
-    words = {setting.word: setting for setting in every_setting()}
+    """Return the settings of the job that were given as flags, by their words."""
+    return _given(values, every_setting())
+
+
+def given_servers(values: dict[str, Any]) -> dict[str, Any]:
+    """Return what was given as flags about servers, by its words."""
+    return _given(values, every_server_setting())
+
+
+def _given(values: dict[str, Any], settings: Iterable[Setting]) -> dict[str, Any]:
+    words = {setting.word for setting in settings}
     flags: dict[str, Any] = {}
     for word, value in values.items():
         if word in words and value is not None and value != ():

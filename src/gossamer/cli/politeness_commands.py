@@ -16,15 +16,14 @@ import uvloop
 from msgspec.structs import replace as replace_struct
 
 from gossamer.asking import with_scheme
-from gossamer.cli.backends import place_options
-from gossamer.cli.job_lookup import NamedJob, Place, find_job
-from gossamer.cli.options import GroupedCommand, given, setting_options
+from gossamer.cli.backends import config_option, jobs_dir_option, place_from, place_options, postgres_option
+from gossamer.cli.job_lookup import Job, Place
+from gossamer.cli.options import GroupedCommand, given, options, setting_options
 from gossamer.cli.terminal import Table, escape, escape_json, write_lines
 from gossamer.config.load import load_settings
 from gossamer.config.settings import Settings
 from gossamer.errors import NothingFetched, ThresholdCrossed
 from gossamer.fetch.identity import build_identity, user_agent, with_credentials
-from gossamer.frontier.sqlite_audit import SqliteAuditReader
 from gossamer.model.outcome import (
     ROBOTS_ASSUMED,
     ROBOTS_UNREACHABLE,
@@ -39,7 +38,7 @@ from gossamer.model.url import origin_of
 from gossamer.observe.audit import Audit, Auditor, AuditTerms, Unrecorded, Violation, encode_audit
 from gossamer.observe.report import instant_text
 from gossamer.observe.wording import counted, duration_text
-from gossamer.parts import build_worker, spec_of, steady_clock, url_policy
+from gossamer.parts import build_worker, steady_clock, url_policy
 from gossamer.policy import politeness
 from gossamer.policy.robots_file import read_robots, robots_ttl
 from gossamer.policy.robots_pace import Ignored, RequestRate
@@ -47,15 +46,6 @@ from gossamer.policy.scope import Scope
 
 _NO_LEASE_ENDS = math.inf
 
-_jobs_dir = click.option(
-    "--jobs-dir",
-    type=click.Path(path_type=Path),
-    default=Path("gossamer-jobs"),
-    envvar="GOSSAMER_JOBS_DIR",
-    show_default=True,
-    metavar="DIR",
-    help="folder of the jobs",
-)
 _as_json = click.option("--json", "as_json", is_flag=True, help="as JSON")
 
 
@@ -66,7 +56,7 @@ def _write_json(encoded: bytes) -> None:
 # -- audit ---------------------------------------------------------------------------------------------
 
 
-@click.command(short_help="prove from the ledger that a job was polite")
+@click.command(cls=GroupedCommand)
 @click.argument("job")
 @_as_json
 @place_options
@@ -188,25 +178,25 @@ class _Reading(msgspec.Struct, frozen=True):
     unreachable_since: float = 0.0
 
 
-@setting_options("fetch", "politeness")
-@click.command(cls=GroupedCommand, short_help="what a robots.txt says about a URL, and by which line")
+@setting_options("fetch", "politeness", "postgres")
+@click.command(cls=GroupedCommand)
 @click.argument("url")
 @_as_json
 @click.option("--job", metavar="JOB", help="answer from the ledger of this job, without a request")
-@_jobs_dir
-def robots(url: str, as_json: bool, job: str | None, jobs_dir: Path, **values: Any) -> None:
+@options(jobs_dir_option, postgres_option, config_option)
+def robots(url: str, as_json: bool, job: str | None, **values: Any) -> None:
     """Say whether a URL may be fetched, and which line of robots.txt decides that. Fetches only robots.txt."""
     with_scheme(url)
     if job is None:
-        settings = with_credentials(load_settings(given(values), os.environ, None)[0], [url])
+        file = Path(values["config"]) if values["config"] else None
+        settings = with_credentials(load_settings(given(values), os.environ, file)[0], [url])
         canonical = link_to(url, None, url_policy(settings.scope)).url
         reading = uvloop.run(_fetch_robots(canonical, settings))
     else:
-        named = find_job(jobs_dir, job)
-        words = spec_of(named.folder.job_file).settings_words()
-        settings, _ = load_settings({**words, **given(values)}, {}, None)
+        found = place_from(values).find(job)
+        settings, _ = load_settings({**found.spec().settings_words(), **given(values)}, {}, None)
         canonical = link_to(url, None, url_policy(settings.scope)).url
-        reading = _recall_robots(canonical, named)
+        reading = _recall_robots(canonical, found)
     answer = _answer(canonical, reading, settings, time.time())
     if as_json:
         _write_json(msgspec.json.format(msgspec.json.encode(answer), indent=2))
@@ -253,8 +243,8 @@ async def _nothing_stored(_origin: str) -> StoredRobots:
     return StoredRobots()
 
 
-def _recall_robots(url: str, job: NamedJob) -> _Reading:
-    with SqliteAuditReader(job.folder.ledger) as reader:
+def _recall_robots(url: str, job: Job) -> _Reading:
+    with job.audit_reader() as reader:
         file = reader.robots_file(origin_of(url), math.inf)
         since = reader.robots_unreachable_since(origin_of(url))
     if file is None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import shlex
 import sys
-from typing import Any
 
 import uvloop
 
 from gossamer.asking import default_job_name
-from gossamer.cli.cluster_commands import refuse_shard, servers
+from gossamer.cli.backends import Backends
 from gossamer.cli.crawling import RunOptions, check_outcome, command_line_of
+from gossamer.cli.sharing import refuse_shard, servers
 from gossamer.cli.terminal import say_rendered
 from gossamer.cluster import Cluster, JobPart, Servers, open_cluster
 from gossamer.config.job_file import JobSpec
@@ -24,14 +24,14 @@ from gossamer.parts import failpoint_from_environment, steady_clock
 from gossamer.submission import make_job, submit
 
 
-def run_shared(values: dict[str, Any], spec: JobSpec, options: RunOptions) -> int:
+def run_shared(backends: Backends, spec: JobSpec, options: RunOptions) -> int:
     """Run a shared job to its end, with whoever else works on it, and return the exit code."""
     if options.fresh:
         raise UsageError("--fresh is for jobs in a folder; give the job another name")
     refuse_shard(spec)
     name = options.job or default_job_name(spec)
     with one_cause():
-        return uvloop.run(_run(servers(values), name, spec, options))
+        return uvloop.run(_run(servers(backends), name, spec, options))
 
 
 class _Quiet:

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from gossamer.cli.job_lookup import Job, no_job, seeding_text
-from gossamer.cluster import DEAD_SUBMIT_SECONDS
-from gossamer.config.job_file import JobSpec
+from gossamer.config.job_file import JobSpec, spec_from
+from gossamer.config.postgres import PostgresLimits
 from gossamer.errors import LedgerFailed
 from gossamer.frontier.answers import JobReader
-from gossamer.frontier.postgres_audit import PostgresAuditReader
-from gossamer.frontier.postgres_jobs import JobRow
-from gossamer.frontier.postgres_ledger import PostgresLedger
-from gossamer.frontier.postgres_moment import PostgresMoment
-from gossamer.frontier.postgres_pool import PostgresLimits, PostgresPool
+from gossamer.frontier.postgres_jobs import DEAD_SUBMIT_SECONDS, JobRow
+from gossamer.frontier.postgres_moment import PostgresMoment, ReadLimits
 from gossamer.frontier.postgres_reader import PostgresReader, read_jobs
 from gossamer.model.outcome import Revival
 from gossamer.observe.report import instant_text
 from gossamer.observe.wording import counted
-from gossamer.parts import spec_from
+
+if TYPE_CHECKING:
+    from gossamer.frontier.postgres_audit import PostgresAuditReader
 
 #: A worker that has committed nothing for so long is not said to be at work.
 _AT_WORK_SECONDS = 60.0
@@ -36,9 +35,12 @@ class DatabasePlace:
 
     columns = ("created",)
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: str, limits: PostgresLimits) -> None:
         self._dsn = dsn
-        self._moment = PostgresMoment(dsn)
+        self._limits = limits
+        asking = ReadLimits(connect_seconds=limits.connect_seconds, grace_seconds=limits.grace_seconds)
+        longest = max(asking.question_seconds, limits.statement_seconds)
+        self._moment = PostgresMoment(dsn, replace(asking, question_seconds=longest))
         #: The server and database, without the password.
         self.name = self._moment.place
 
@@ -48,7 +50,7 @@ class DatabasePlace:
 
     def jobs(self) -> Sequence[Job]:
         """Return every job, by name."""
-        return [SharedJob(self._dsn, self._moment, row) for row in read_jobs(self._moment)]
+        return [SharedJob(self._dsn, self._moment, row, self._limits) for row in read_jobs(self._moment)]
 
     def find(self, word: str) -> Job:
         """Return the job of that name."""
@@ -66,6 +68,7 @@ class SharedJob:
     dsn: str
     moment: PostgresMoment
     row: JobRow
+    limits: PostgresLimits
     is_shared: bool = True
 
     @property
@@ -79,6 +82,8 @@ class SharedJob:
 
     def audit_reader(self) -> PostgresAuditReader:
         """Return what an audit asks, of this moment."""
+        from gossamer.frontier.postgres_audit import PostgresAuditReader  # noqa: PLC0415 - most commands ask less
+
         # A robots.txt may ask for a longer delay than the one that was kept.
         longest = self.spec().settings.politeness.max_crawl_delay_seconds
         return PostgresAuditReader(self.moment, self.row.id, reach_seconds=longest)
@@ -128,15 +133,10 @@ class SharedJob:
 
     def revive(self, which: Revival) -> int:
         """Queue URLs again, whoever works on the job meanwhile."""
-        return asyncio.run(self._revive(which))
+        from gossamer.cli.reviving import revive_shared  # noqa: PLC0415 - most commands change nothing
 
-    async def _revive(self, which: Revival) -> int:
-        limits = PostgresLimits(connections=1, patience_seconds=_PATIENCE_SECONDS)
-        ledger = PostgresLedger(PostgresPool(self.dsn, limits), self.row.id, time.time)
-        try:
-            return await ledger.revive(which)
-        finally:
-            await ledger.close()
+        limits = replace(self.limits, connections=1, patience_seconds=_PATIENCE_SECONDS)
+        return revive_shared(self.dsn, limits, self.row.id, which)
 
     def continuation(self) -> str:
         """Say whether workers may take the URLs up."""

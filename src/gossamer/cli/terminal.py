@@ -7,14 +7,14 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-
-from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Table as RichTable
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from gossamer.errors import OutputFailed
+from gossamer.observe.line import width_of
 from gossamer.observe.wording import spelled_out
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
 
 TAB = "\t"
 
@@ -97,6 +97,8 @@ class Table:
     def show(self) -> None:
         """Write the table to stdout: folded to the width of a terminal, else as plain aligned text."""
         if sys.stdout.isatty():
+            from rich.console import Console  # noqa: PLC0415 - slow to load, and for terminals alone
+
             Console(file=sys.stdout, highlight=False).print(self._rich())
         else:
             write_lines(self.lines())
@@ -104,15 +106,18 @@ class Table:
     def lines(self) -> Iterable[str]:
         """Yield the table as aligned text, two spaces between columns."""
         cells = [self.columns, *[[escape(cell) for cell in row] for row in self.rows]]
-        widths = [max(cell_len(row[i]) for row in cells) for i in range(len(self.columns))]
+        widths = [max(width_of(row[i]) for row in cells) for i in range(len(self.columns))]
         for row in cells:
             yield "  ".join(self._padded(i, row[i], widths[i]) for i in range(len(widths))).rstrip()
 
     def _padded(self, column: int, cell: str, width: int) -> str:
-        space = " " * (width - cell_len(cell))
+        space = " " * (width - width_of(cell))
         return space + cell if self.columns[column] in self.right else cell + space
 
     def _rich(self) -> RichTable:
+        from rich.table import Table as RichTable  # noqa: PLC0415 - slow to load, and for terminals alone
+        from rich.text import Text  # noqa: PLC0415
+
         table = RichTable(box=None, pad_edge=False, header_style="bold")
         for column in self.columns:
             table.add_column(column, justify="right" if column in self.right else "left", overflow="fold")

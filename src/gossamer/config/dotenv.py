@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gossamer.config.load import NOT_SETTINGS, PREFIX
 from gossamer.config.nearest import suggestion
+from gossamer.config.servers import every_server_setting
 from gossamer.config.settings import every_setting
 from gossamer.errors import UsageError
 
@@ -36,7 +37,8 @@ def parse_dotenv(text: str, place: str) -> dict[str, str]:
     A value may stand in quotes: in single ones all is meant as it is written, in double ones `\n`, `\"` and the like
     are read. Nothing is put in for `$NAME`.
     """
-    known = {setting.word.upper() for setting in every_setting()} | NOT_SETTINGS
+    words = [setting.word for setting in (*every_setting(), *every_server_setting())]
+    known = {word.upper() for word in words} | NOT_SETTINGS
     found: dict[str, str] = {}
     for number, name, value in _assignments(text, place):
         if not name.startswith(PREFIX):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +11,7 @@ import tomli_w
 
 from gossamer.config.hosts import WORD as HOSTS
 from gossamer.config.hosts import hosts_table
+from gossamer.config.load import load_settings
 from gossamer.config.settings import Settings, every_setting
 from gossamer.errors import UsageError
 
@@ -86,10 +86,24 @@ def _shown(value: object) -> str:
 
 def read_job_file(path: Path) -> dict[str, Any]:
     """Read a job.toml."""
+    import tomllib  # noqa: PLC0415 - a new job reads none
+
     try:
         return tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{path} cannot be read ({error}); --fresh starts the job over") from error
+
+
+def spec_of(job_file: Path) -> JobSpec:
+    """Return the job that a job.toml describes."""
+    return spec_from(read_job_file(job_file))
+
+
+def spec_from(plain: dict[str, Any]) -> JobSpec:
+    """Return the job that `JobSpec.to_toml` has written down."""
+    mode, seeds, given, outputs = (plain.pop(key) for key in ("mode", "seeds", "input", "outputs"))
+    settings, _ = load_settings(plain, {}, None)
+    return JobSpec(mode, tuple(seeds), given, tuple(outputs), settings)
 
 
 def write_job_file(path: Path, spec: JobSpec) -> None:

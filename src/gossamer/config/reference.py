@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from inspect import cleandoc
 
-from gossamer.config.settings import Setting, every_section, every_setting
+from gossamer.config.servers import SECTIONS
+from gossamer.config.settings import Setting, every_section, settings_of
 
 _INTRODUCTION = """\
 # Settings
@@ -37,6 +39,9 @@ of other programs are passed over, nothing is put in for `$NAME`, and the file m
 - A switch that is on by default is turned off with `--no-…` on the command line, and with `false` elsewhere.
 - **Fixed** settings are part of what a job is. They cannot change when it is resumed; all others can.
 - *Tuning* settings are listed by `--help-all` and left out of `--help`.
+- The sections Redis and Postgres at the end belong to a process and not to a job: `crawl`, `scrape`, `submit`,
+  `worker`, `doctor` and the commands that steer shared jobs take them, and no job keeps them. The same file may hold
+  both kinds.
 - The default `none` means that there is no limit, or nothing given. Without a `user_agent` servers see
   `Gossamer/` and its version.
 """
@@ -48,12 +53,12 @@ def settings_page() -> str:
 
 
 def _sections() -> Iterator[str]:
-    for name, section in every_section():
+    for name, section in (*every_section(), *SECTIONS):
         yield f"## {name.capitalize()}\n"
-        yield f"{section.__doc__}\n"
+        yield f"{cleandoc(section.__doc__ or '')}\n"
         yield "| setting | flag | default | what it does |"
         yield "|---|---|---|---|"
-        yield from (_row(setting) for setting in every_setting() if setting.section == name)
+        yield from map(_row, settings_of(name, section))
         yield ""
 
 

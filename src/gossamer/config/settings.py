@@ -40,8 +40,27 @@ def option(default: Any, text: str, **details: Any) -> Any:
     return field(default=default, metadata={"option": Option(text, **details)})
 
 
-@dataclass(frozen=True, slots=True)
-class ScopeSettings:
+class Section:
+    """What all sections do alike: written once, because generating it for each takes every command some milliseconds."""
+
+    __slots__ = ()
+
+    def _values(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, item.name) for item in dataclasses.fields(self))  # type: ignore[arg-type]
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self._values() == other._values()
+
+    def __hash__(self) -> int:
+        return hash(self._values())
+
+    def __repr__(self) -> str:
+        items = zip(dataclasses.fields(self), self._values(), strict=True)  # type: ignore[arg-type]
+        return f"{type(self).__name__}({', '.join(f'{item.name}={value!r}' for item, value in items)})"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ScopeSettings(Section):
     """Which URLs belong to the job."""
 
     scope: ScopeName = option("host", "how far links are followed from the seeds", identity=True)
@@ -84,8 +103,8 @@ class ScopeSettings:
     max_url_bytes: int = option(4096, "URLs longer than this are ignored", advanced=True)
 
 
-@dataclass(frozen=True, slots=True)
-class TrapSettings:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class TrapSettings(Section):
     """From when on URLs look like a place without end. Counts are those of a run and of a worker process."""
 
     traps: bool = option(True, "refuse URLs of endless calendars, loops, sessions and the like")
@@ -131,8 +150,8 @@ class TrapSettings:
     remembered_prefixes: int = option(20_000, "prefixes whose counts are kept", advanced=True)
 
 
-@dataclass(frozen=True, slots=True)
-class LimitSettings:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class LimitSettings(Section):
     """When to stop."""
 
     depth: int | None = option(None, "follow links at most N steps away from a seed", short="-d", metavar="N")
@@ -144,8 +163,8 @@ class LimitSettings:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class PolitenessSettings:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class PolitenessSettings(Section):
     """How gently hosts are treated."""
 
     robots: bool = option(True, "obey robots.txt")
@@ -196,8 +215,8 @@ class PolitenessSettings:
     max_robots_bytes: int = option(512_000, "bytes of a robots.txt that are read", advanced=True)
 
 
-@dataclass(frozen=True, slots=True)
-class FetchSettings:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class FetchSettings(Section):
     """How pages are fetched, and the bounds on what a server may send."""
 
     timeout_seconds: float = option(30.0, "total seconds for one page", name="timeout", metavar="SECONDS")
@@ -249,8 +268,8 @@ class FetchSettings:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class RecordSettings:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class RecordSettings(Section):
     """What a page record holds."""
 
     fields: tuple[str, ...] = option((), "write only these fields of a record", metavar="A,B")
@@ -267,8 +286,8 @@ class RecordSettings:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class EngineSettings:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class EngineSettings(Section):
     """How much happens at once."""
 
     concurrency: int = option(64, "requests at a time, over all hosts", short="-c", metavar="N")
@@ -283,8 +302,8 @@ class EngineSettings:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class FrontierSettings:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class FrontierSettings(Section):
     """Bounds of what the scheduler keeps in memory."""
 
     window_urls: int = option(256, "URLs of one host kept at hand", advanced=True)
@@ -346,9 +365,14 @@ class Setting:
 
 
 def every_setting() -> list[Setting]:
-    """List all settings in the order they are declared."""
+    """List all settings of jobs in the order they are declared."""
+    return [setting for name, section in every_section() for setting in settings_of(name, section)]
+
+
+def settings_of(name: str, section: type[Any]) -> list[Setting]:
+    """List the settings of a section. What was declared without `option` is none."""
     return [
         Setting(name, item.name, item.metadata["option"], item.default, str(item.type))
-        for name, section in every_section()
         for item in dataclasses.fields(section)
+        if "option" in item.metadata
     ]
