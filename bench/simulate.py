@@ -21,7 +21,6 @@ import psutil
 from bench import report
 from bench.simulated_web import (
     ArrayLedger,
-    PatientFrontier,
     Seen,
     Servers,
     VirtualLoop,
@@ -30,6 +29,7 @@ from bench.simulated_web import (
     quantile,
 )
 from gossamer.config.settings import EngineSettings, FrontierSettings, Settings
+from gossamer.engine.frontier import Frontier
 from gossamer.engine.loop import Ending, Loop, Standing
 from gossamer.engine.outputs import Outputs
 from gossamer.engine.seeds import Seeds
@@ -161,8 +161,7 @@ class Simulation:
         scheduler = MemoryScheduler(
             settings.frontier, settings.politeness, clock, random.Random(web.seed).random
         )
-        self._frontier = PatientFrontier(self._ledger, scheduler, settings.politeness, clock, NoGrouping())
-        self._frontier.attend(self._servers)
+        self._frontier = Frontier(self._ledger, scheduler, settings.politeness, clock, NoGrouping())
         self._last_start = plan.max_starts or self._ledger.left + web.hosts
         self._jain = 1.0
         self._loop: Loop | None = None

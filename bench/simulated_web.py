@@ -10,13 +10,10 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
-
 from gossamer.config.settings import PolitenessSettings
-from gossamer.contracts import Added, HostInfo, LogEntry, Outlook
+from gossamer.contracts import Added, HostInfo, LogEntry
 from gossamer.engine.committer import Done
 from gossamer.engine.crew import Desk
-from gossamer.engine.frontier import Frontier
 from gossamer.engine.report import Report
 from gossamer.model.outcome import (
     Batch,
@@ -335,6 +332,9 @@ class Servers:
         del done
         assert not lost
 
+    def hand_back(self) -> None:
+        """Do nothing: a request begins at once."""
+
     def revoke(self, leases: Iterable[Lease]) -> None:
         assert not list(leases), "a lease expired under a request that is answered"
 
@@ -344,18 +344,3 @@ class Servers:
     async def run(self, desk: Desk) -> None:
         self._desk = desk
         await asyncio.Event().wait()
-
-
-class PatientFrontier(Frontier):
-    """A frontier that names no due time while every slot is taken.
-
-    The loop would look again at once, and again, until a slot is free: no wait at all in a time that moves only when
-    everybody waits. What is leased, and when, stays the same.
-    """
-
-    def attend(self, servers: Servers) -> None:
-        self._servers = servers
-
-    async def outlook(self) -> Outlook:
-        outlook = await super().outlook()
-        return outlook if self._servers.free() else msgspec.structs.replace(outlook, next_due=None)
