@@ -40,6 +40,8 @@ from gossamer.testing.clock import FakeClock
 
 PAGE = report.DOCS / "scaling.md"
 PLOT = report.DOCS / "simulate.svg"
+#: What a curve of the picture has, about.
+_POINTS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,7 +345,7 @@ def draw(outcome: Outcome) -> None:
 
     from bench import plot  # noqa: PLC0415
 
-    samples = outcome.samples
+    samples = outcome.samples[:: max(len(outcome.samples) // _POINTS, 1)]
     pairs = [(a, b) for a, b in pairwise(samples) if b.at > a.at]
     canvas, (left, right) = plt.subplots(1, 2, figsize=(8, 2.8))
     left.plot(
