@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -11,7 +13,7 @@ import pytest
 
 from gossamer.testing.synthetic_web import SyntheticWeb
 
-from .rig import LEASE_SECONDS, LONGEST_SECONDS, Crew, Servers, Worker, check_done, submit, wait_until
+from .rig import FLAGS, LEASE_SECONDS, LONGEST_SECONDS, Crew, Servers, Worker, check_done, submit, wait_until
 from .site import Site
 
 #: What a worker may grow by while it waits.
@@ -147,6 +149,29 @@ def test_a_worker_that_waits_for_a_server_leaves_when_it_is_told_to(
         assert leaving.wait(15.0) == 128 + signal.SIGTERM, leaving.said()
     crew.start()
     crew.finish()
+    check_done(servers, site)
+
+
+def test_a_crawl_in_the_foreground_says_that_it_waits_and_stops_when_it_is_told_to_twice(
+    web: SyntheticWeb, servers: Servers
+) -> None:
+    site = Site(web, 300, 20, answer_seconds=0.05)
+    crawl = [sys.executable, "-m", "gossamer", "crawl", *site.seeds, "--job", "job", *FLAGS]
+    begun = site.after_hits(80)
+    with subprocess.Popen(
+        [*crawl, "--progress", "plain"], env=servers.environment(), stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert begun.wait(LONGEST_SECONDS)
+        with postgres_stopped(servers):
+            time.sleep(1.0)
+            process.send_signal(signal.SIGINT)
+            time.sleep(1.0)
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=15.0)
+    assert process.returncode == 128 + signal.SIGINT, said
+    assert said.count("PostgreSQL does not answer") == 1, said
+    assert "go on with: " in said
+    subprocess.run([*crawl, "-q"], env=servers.environment(), check=True, timeout=LONGEST_SECONDS)
     check_done(servers, site)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
 import sys
 
@@ -34,16 +35,32 @@ def run_shared(backends: Backends, spec: JobSpec, options: RunOptions) -> int:
         return uvloop.run(_run(servers(backends), name, spec, options))
 
 
-class _Quiet:
-    """An event log for nobody: the progress display tells, and the ledger keeps."""
+#: What a person at the terminal should hear of, besides the progress.
+_SAID = {
+    f"{server}_{event}": f"{name} {text}"
+    for server, name in (("postgres", "PostgreSQL"), ("redis", "Redis"))
+    for event, text in (("lost", "does not answer; waiting for it"), ("back", "answers again"))
+}
+#: What a crawl that was told twice to stop has for it, should a server not answer.
+_LAST_SECONDS = 5.0
+
+
+class _Notes:
+    """An event log for the progress display: what the servers do. What becomes of pages is in the ledger."""
+
+    def __init__(self) -> None:
+        self.progress: Progress | None = None
 
     def write(self, event: str, /, **fields: object) -> None:
-        """Drop it."""
+        """Show what is worth a note."""
+        del fields
+        if event in _SAID and self.progress is not None:
+            self.progress.note(_SAID[event], "warning")
 
 
 async def _run(where: Servers, name: str, spec: JobSpec, options: RunOptions) -> int:
-    clock = steady_clock()
-    async with open_cluster(where, clock, failpoint_from_environment(), _Quiet(), patient=True) as cluster:
+    clock, notes = steady_clock(), _Notes()
+    async with open_cluster(where, clock, failpoint_from_environment(), notes, patient=True) as cluster:
         job = await make_job(cluster, name, spec)
         async with JobPart.open(cluster, job, outputs=spec.outputs) as part:
             progress = make_progress(
@@ -53,7 +70,21 @@ async def _run(where: Servers, name: str, spec: JobSpec, options: RunOptions) ->
                 quiet=options.quiet,
                 verbose=options.verbose,
             )
-            run = Run(part.loop, part.ledger.counts, part.standing.pages, clock)
+            notes.progress = progress
+            resume_command = command_line_of(f"gossamer resume {shlex.quote(name)}")
+
+            def leave() -> None:
+                progress.note(f"stopped without the servers; go on with: {resume_command}", "warning")
+                progress.__exit__(None, None, None)
+                os._exit(run.signal_code)
+
+            run = Run(
+                part.loop,
+                part.ledger.counts,
+                part.standing.pages,
+                clock,
+                lambda: asyncio.get_running_loop().call_later(_LAST_SECONDS, leave),
+            )
             with progress:
                 ending = await _work(cluster, part, run, progress)
                 snapshot = await run.snapshot()
@@ -65,7 +96,7 @@ async def _run(where: Servers, name: str, spec: JobSpec, options: RunOptions) ->
                         job=name,
                         ending=str(ending),
                         outputs=part.outputs.written(),
-                        resume_command=command_line_of(f"gossamer resume {shlex.quote(name)}"),
+                        resume_command=resume_command,
                         place="",
                         stream=sys.stderr,
                     )

@@ -41,11 +41,14 @@ class Run:
         counts: Callable[[], Awaitable[Counter[tuple[State, str]]]],
         earlier_pages: int,
         clock: Clock,
+        insisted: Callable[[], object] = bool,
     ) -> None:
         self._loop = loop
         self._counts = counts
         self._earlier_pages = earlier_pages
         self._clock = clock
+        #: Called when a second signal says that now is soon enough.
+        self._insisted = insisted
         self._began = clock()
         #: The exit code of the signal that ended the run, or 0.
         self.signal_code = 0
@@ -81,6 +84,7 @@ class Run:
         def interrupt(number: signal.Signals) -> None:
             if self.signal_code:
                 work.cancel()
+                self._insisted()
                 return
             self.signal_code = _SIGNALS[number]
             watcher.note(
