@@ -15,7 +15,6 @@ import psycopg
 from bench import measure, report
 from gossamer.config.redis import SHARED_FRONTIER, RedisSettings
 from gossamer.config.settings import PolitenessSettings
-from gossamer.contracts import HostInfo
 from gossamer.frontier.postgres_jobs import create_job
 from gossamer.frontier.postgres_ledger import PostgresLedger
 from gossamer.frontier.postgres_pool import PostgresPool
@@ -23,6 +22,7 @@ from gossamer.frontier.redis_scheduler import RedisScheduler
 from gossamer.model.outcome import Batch, Fetch, Found, GroupState, Pause, Settled, State, Visit
 from gossamer.model.record import PageRecord, encode_record, instant
 from gossamer.model.request import Known, Request
+from gossamer.model.schedule import HostInfo
 from gossamer.model.url import fingerprint
 from gossamer.testing.postgres_server import PostgresServer, migrated_database
 from gossamer.testing.redis_server import RedisServer, redis_server

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gossamer.config.settings import PolitenessSettings
-from gossamer.contracts import Added, HostInfo, LogEntry
 from gossamer.engine.committer import Done
 from gossamer.engine.crew import Desk
 from gossamer.engine.report import Report
@@ -31,6 +30,7 @@ from gossamer.model.outcome import (
 )
 from gossamer.model.request import Known, Lease, Request
 from gossamer.model.response import Response
+from gossamer.model.schedule import Added, HostInfo, LogEntry
 from gossamer.policy.politeness import pause_after
 from gossamer.testing.clock import FakeClock
 

@@ -24,6 +24,7 @@ from gossamer.model.outcome import (
 from gossamer.model.page import Facts
 from gossamer.model.request import Known, Lease
 from gossamer.model.response import FetchFailure, Response
+from gossamer.model.schedule import Added, HostInfo, LogEntry, Lost, Outlook, Refill, Stall
 
 #: Seconds since the epoch. It never runs backwards within a process.
 Clock = Callable[[], float]
@@ -34,32 +35,6 @@ Failpoint = Callable[[str], None]
 
 def no_failpoint(_name: str) -> None:
     """Pass every boundary."""
-
-
-class Added(msgspec.Struct, frozen=True):
-    """The effect of `Ledger.add`: how many were new, and the requests that now wait because of it."""
-
-    new: int
-    live: list[Known]
-
-
-class HostInfo(msgspec.Struct, frozen=True):
-    """What the schedule must know of a host before it may be leased."""
-
-    host: str
-    #: Page records committed so far.
-    pages: int
-    state: GroupState
-    #: Not switched off by an operator, for whatever job.
-    active: bool = True
-
-
-class LogEntry(msgspec.Struct, frozen=True):
-    """One committed batch of the record log: JSON objects, one a line."""
-
-    position: int
-    records: int
-    lines: bytes
 
 
 class Ledger(Protocol):
@@ -176,43 +151,6 @@ class JobLedger(Ledger, Protocol):
     async def set_meta(self, key: str, value: str) -> None:
         """Store a note about the job."""
         ...
-
-
-class Refill(msgspec.Struct, frozen=True):
-    """The right to fill one host's window. At most one exists per host."""
-
-    host: str
-    token: int
-    #: How many requests to ask of the ledger: what the window lacks and what it already has.
-    limit: int
-
-
-class Stall(msgspec.Struct, frozen=True):
-    """A host taken off the schedule, and the reason its URLs are to be held for."""
-
-    host: str
-    reason: str
-
-
-class Lost(msgspec.Struct, frozen=True):
-    """A lease that its holder was silent about for too long."""
-
-    lease: Lease
-    #: Its start was reported and its end was not. Otherwise its holder may never have got to it, or was done with it.
-    begun: bool
-
-
-class Outlook(msgspec.Struct, frozen=True):
-    """The schedule at a glance. `next_due` is None when nothing is waiting for a moment in time."""
-
-    queued: int
-    in_flight: int
-    hosts: int
-    next_due: float | None
-    #: Leases that came back too late and changed nothing.
-    stale: int = 0
-    #: Who leases, as far as is known.
-    workers: int = 1
 
 
 class Grouping(Protocol):

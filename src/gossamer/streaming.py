@@ -25,11 +25,11 @@ import uvloop
 from gossamer.asking import job_folder
 from gossamer.assembly import Job, open_job
 from gossamer.config.job_file import JobSpec
-from gossamer.contracts import LogEntry
 from gossamer.engine.loop import Ending
 from gossamer.engine.run import root_cause
 from gossamer.frontier.job_folder import JobFolder
 from gossamer.model.outcome import REASONS, Cursor, State
+from gossamer.model.schedule import LogEntry
 
 T = TypeVar("T")
 _log = logging.getLogger("gossamer")

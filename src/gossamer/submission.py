@@ -9,11 +9,12 @@ import msgspec
 
 from gossamer.cluster import Cluster, job_spec
 from gossamer.config.job_file import JobSpec
-from gossamer.contracts import Added, Clock
+from gossamer.contracts import Clock
 from gossamer.engine.seeds import BadLines, Seeds
 from gossamer.frontier.postgres_jobs import JobRow, change_settings, create_job
 from gossamer.frontier.postgres_ledger import PostgresLedger
 from gossamer.model.outcome import Found
+from gossamer.model.schedule import Added
 from gossamer.parts import revive, url_policy
 from gossamer.policy.scope import MAX_ROOTS
 from gossamer.scopes import shared_scope

@@ -27,7 +27,6 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 MAX_LINES = 400
 #: Modules that are longer, and why.
 LONGER = {
-    "contracts.py": "every seam in one place",
     "testing/ledger_contract.py": "one contract suite",
     "testing/scheduler_contract.py": "one contract suite",
 }

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gossamer.config.redis import RedisSettings
-from gossamer.contracts import Refill, Scheduler
+from gossamer.contracts import Scheduler
 from gossamer.engine.committer import parted
 from gossamer.frontier.memory_scheduler import MemoryScheduler
 from gossamer.frontier.redis_scheduler import RedisScheduler
@@ -41,6 +41,7 @@ from gossamer.model.outcome import (
     Visit,
 )
 from gossamer.model.request import Known, Lease
+from gossamer.model.schedule import Refill
 from gossamer.testing.frontier_cases import FETCHED, REDIRECTED, batch, found, visit
 from gossamer.testing.frontier_rig import Rig, make_in_memory
 from gossamer.testing.redis_rig import inspect_schedule, new_prefix, redis_scheduler

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from gossamer.config.redis import RedisSettings
-from gossamer.contracts import Refill, Scheduler
+from gossamer.contracts import Scheduler
 from gossamer.model.outcome import Committed, Crashed, Outcome, Pause, Retry
 from gossamer.model.request import Known, Lease
+from gossamer.model.schedule import Refill
 from gossamer.testing import frontier_rig
 from gossamer.testing.frontier_cases import FETCHED, NOW, batch, found, names_of, url_of, visit
 from gossamer.testing.frontier_rig import Rig, interleavings

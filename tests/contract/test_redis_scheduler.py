@@ -10,9 +10,9 @@ import pytest
 import redis
 
 from gossamer.config.redis import RedisSettings
-from gossamer.contracts import Lost
 from gossamer.frontier.redis_scheduler import RedisScheduler
 from gossamer.model.outcome import Pause
+from gossamer.model.schedule import Lost
 from gossamer.testing.frontier_cases import NOW
 from gossamer.testing.redis_rig import new_prefix, redis_scheduler
 from gossamer.testing.redis_server import is_redis_installed, redis_cluster, redis_server

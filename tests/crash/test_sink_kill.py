@@ -19,7 +19,7 @@ import zstandard
 RUN = """
 import asyncio, os, signal, sys, time
 from pathlib import Path
-from gossamer.contracts import LogEntry
+from gossamer.model.schedule import LogEntry
 from gossamer.frontier.sqlite_ledger import SqliteLedger
 from gossamer.model.outcome import Batch, Found, Settled, State, Visit
 from gossamer.model.request import Request

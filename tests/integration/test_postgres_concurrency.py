@@ -12,10 +12,10 @@ import psycopg
 import pytest
 
 from gossamer.config.postgres import PostgresLimits
-from gossamer.contracts import LogEntry
 from gossamer.frontier.controls import set_host_delay, settle_host, switch_host
 from gossamer.frontier.postgres_ledger import PostgresLedger
 from gossamer.model.outcome import SWITCHED_OFF, Committed, GroupState, Hop, Retry, State, StoredCookie
+from gossamer.model.schedule import LogEntry
 from gossamer.testing.frontier_cases import (
     FETCHED,
     NOW,

@@ -29,8 +29,8 @@ import gossamer
 from gossamer import Page
 from gossamer.config.settings import every_setting
 from gossamer.config.words import SettingWords
-from gossamer.contracts import LogEntry
 from gossamer.engine.outputs import Outputs
+from gossamer.model.schedule import LogEntry
 from gossamer.streaming import Feed, _open_crawls
 from gossamer.testing.synthetic_web import Reply, SyntheticWeb
 

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 from gossamer.config.redis import RedisSettings
-from gossamer.contracts import Stall
 from gossamer.errors import UsageError
 from gossamer.frontier.redis_scheduler import RedisScheduler
 from gossamer.model.outcome import Pause
+from gossamer.model.schedule import Stall
 from gossamer.testing.frontier_cases import NOW, info
 from gossamer.testing.redis_rig import new_prefix, redis_scheduler
 from gossamer.testing.redis_server import is_redis_installed, redis_server

@@ -20,11 +20,11 @@ from redis import Redis
 
 from gossamer.config.redis import RedisSettings
 from gossamer.config.settings import FrontierSettings, PolitenessSettings
-from gossamer.contracts import Lost
 from gossamer.errors import UsageError
 from gossamer.frontier.redis_scheduler import RedisScheduler
 from gossamer.frontier.redis_skew import Skew
 from gossamer.model.outcome import Pause
+from gossamer.model.schedule import Lost
 from gossamer.testing.frontier_cases import NOW, info
 from gossamer.testing.frontier_rig import Rig, rig
 from gossamer.testing.redis_rig import new_prefix, redis_scheduler

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.contracts import LogEntry
 from gossamer.errors import OutputFailed, UsageError
 from gossamer.model.outcome import Cursor
 from gossamer.model.record import FIELDS
+from gossamer.model.schedule import LogEntry
 from gossamer.sinks.csv import CsvRows, CsvSink, harmless_cell
 
 PAGE: dict[str, Any] = {

@@ -19,9 +19,10 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gossamer.contracts import Failpoint, LogEntry, Sink, no_failpoint
+from gossamer.contracts import Failpoint, Sink, no_failpoint
 from gossamer.errors import OutputFailed, UsageError
 from gossamer.model.outcome import Cursor
+from gossamer.model.schedule import LogEntry
 from gossamer.sinks.consumer import OutputConsumer
 from gossamer.sinks.csv import CsvRows
 from gossamer.sinks.jsonl import JsonLines, JsonlSink

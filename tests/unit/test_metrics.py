@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from gossamer.contracts import Outlook
 from gossamer.model.outcome import Committed, Crashed, Deferred, Fetch, Outcome, Retry, Settled, State, Visit
+from gossamer.model.schedule import Outlook
 from gossamer.observe.metrics import (
     FETCH_BUCKETS,
     MAX_JOBS,

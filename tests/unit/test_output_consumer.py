@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossamer.contracts import LogEntry
 from gossamer.errors import UsageError
 from gossamer.model.outcome import Cursor
+from gossamer.model.schedule import LogEntry
 from gossamer.sinks.consumer import OutputConsumer, merged
 from gossamer.sinks.jsonl import JsonlSink
 

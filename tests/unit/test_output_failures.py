@@ -28,7 +28,7 @@ async def open_and_close(path: Path) -> None:
 
 FILE_TOO_LARGE = """
 import asyncio, resource, sys
-from gossamer.contracts import LogEntry
+from gossamer.model.schedule import LogEntry
 from gossamer.errors import OutputFailed
 from gossamer.model.outcome import Cursor
 from gossamer.sinks.jsonl import JsonlSink

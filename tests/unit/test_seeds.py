@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from gossamer.config.settings import ScopeName, ScopeSettings
-from gossamer.contracts import Added
 from gossamer.engine.seeds import Seeds
 from gossamer.errors import UsageError
 from gossamer.model.outcome import Found
 from gossamer.model.request import Source
+from gossamer.model.schedule import Added
 from gossamer.model.url import UrlPolicy
 from gossamer.policy.scope import Scope
 

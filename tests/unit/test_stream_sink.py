@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.contracts import LogEntry
 from gossamer.errors import OutputClosed, OutputFailed, UsageError
 from gossamer.model.outcome import Cursor
+from gossamer.model.schedule import LogEntry
 from gossamer.sinks.spec import open_sink
 from gossamer.sinks.stream import StdoutSink, StreamSink
 

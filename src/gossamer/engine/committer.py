@@ -7,9 +7,9 @@ import itertools
 from collections.abc import Awaitable, Callable, Sequence
 
 from gossamer.config.settings import EngineSettings
-from gossamer.contracts import LogEntry
 from gossamer.model.outcome import Committed, Cursor, Visit
 from gossamer.model.request import Lease
+from gossamer.model.schedule import LogEntry
 
 Done = tuple[Lease, Visit]
 Commit = Callable[[str, Sequence[Done], Sequence[Cursor]], Awaitable[Committed]]

@@ -10,21 +10,10 @@ import asyncio
 from collections.abc import Iterable, Sequence
 
 from gossamer.config.settings import PolitenessSettings
-from gossamer.contracts import (
-    Added,
-    Clock,
-    Failpoint,
-    Grouping,
-    HostInfo,
-    Ledger,
-    Lost,
-    Outlook,
-    Refill,
-    Scheduler,
-    no_failpoint,
-)
+from gossamer.contracts import Clock, Failpoint, Grouping, Ledger, Scheduler, no_failpoint
 from gossamer.model.outcome import SWITCHED_OFF, Batch, Committed, Cursor, Found, Pause, Visit
 from gossamer.model.request import Known, Lease
+from gossamer.model.schedule import Added, HostInfo, Lost, Outlook, Refill
 
 _REFILLS_AT_ONCE = 32
 _HOSTS_PER_PART = 1000

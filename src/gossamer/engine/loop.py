@@ -10,7 +10,7 @@ from enum import StrEnum
 import msgspec
 
 from gossamer.config.settings import Settings
-from gossamer.contracts import Added, Clock, EventLog, Lost, Outlook
+from gossamer.contracts import Clock, EventLog
 from gossamer.engine.committer import Committer, Done, log_entry
 from gossamer.engine.crew import Crew
 from gossamer.engine.frontier import Frontier
@@ -21,6 +21,7 @@ from gossamer.engine.seeds import Seeds
 from gossamer.engine.tally import Tally
 from gossamer.model.outcome import Committed, Crashed, Deferred, Found, Pause, Retry, Settled, State, Visit
 from gossamer.model.request import Lease
+from gossamer.model.schedule import Added, Lost, Outlook
 
 #: So many times what it can fetch at once a worker may have fetched before it hears what others did meanwhile.
 _ROUNDS_UNDER_WAY = 8

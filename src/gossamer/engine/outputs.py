@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Protocol
 
-from gossamer.contracts import LogEntry
 from gossamer.model.outcome import Cursor
+from gossamer.model.schedule import LogEntry
 
 _MAX_WAITING_ENTRIES = 8
 

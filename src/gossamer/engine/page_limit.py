@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from gossamer.contracts import Outlook
+from gossamer.model.schedule import Outlook
 
 
 class PageLimit:

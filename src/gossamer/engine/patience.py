@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
-from gossamer.contracts import HostInfo, Lost, Outlook, Refill, Scheduler, Stall
+from gossamer.contracts import Scheduler
 from gossamer.errors import BackendLost
 from gossamer.model.outcome import GroupState, Pause
 from gossamer.model.request import Known, Lease
+from gossamer.model.schedule import HostInfo, Lost, Outlook, Refill, Stall
 
 T = TypeVar("T")
 

@@ -13,11 +13,11 @@ from typing import Protocol, TypeVar, cast
 
 import msgspec
 
-from gossamer.contracts import Added
 from gossamer.errors import InvalidUrl, UsageError
 from gossamer.model.outcome import Found
 from gossamer.model.page import link_to
 from gossamer.model.request import Request, Source
+from gossamer.model.schedule import Added
 from gossamer.model.url import UrlPolicy
 from gossamer.policy.priority import SEED
 from gossamer.policy.scope import Scope

@@ -21,16 +21,7 @@ from hashlib import sha256
 import msgspec
 
 from gossamer.config.settings import Settings
-from gossamer.contracts import (
-    Clock,
-    CookieJar,
-    Extractor,
-    Fetcher,
-    RobotsCache,
-    Ruling,
-    Unknown,
-    Unreachable,
-)
+from gossamer.contracts import Clock, CookieJar, Extractor, Fetcher, RobotsCache, Ruling, Unknown, Unreachable
 from gossamer.engine.discover import Discoverer
 from gossamer.engine.report import Report, fetches_of, settled
 from gossamer.engine.robots_visit import REDIRECTS, RobotsVisitor

@@ -13,11 +13,12 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 
 from gossamer.config.settings import FrontierSettings, PolitenessSettings
-from gossamer.contracts import Clock, HostInfo, Lost, Outlook, Refill, Stall
+from gossamer.contracts import Clock
 from gossamer.frontier.host_clocks import Claims, HostClocks
 from gossamer.frontier.window import Group, Window, chosen, restored, rotated
 from gossamer.model.outcome import GroupState, Pause
 from gossamer.model.request import Known, Lease
+from gossamer.model.schedule import HostInfo, Lost, Outlook, Refill, Stall
 from gossamer.policy.politeness import is_given_up, slots_of
 
 

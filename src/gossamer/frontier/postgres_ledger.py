@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 import zstandard
 
-from gossamer.contracts import Added, Clock, Failpoint, HostInfo, LogEntry, no_failpoint
+from gossamer.contracts import Clock, Failpoint, no_failpoint
 from gossamer.frontier import postgres_books as books
 from gossamer.frontier import postgres_records as records
 from gossamer.frontier import postgres_sweeps as sweeps
@@ -38,6 +38,7 @@ from gossamer.model.outcome import (
     Visit,
 )
 from gossamer.model.request import Known
+from gossamer.model.schedule import Added, HostInfo, LogEntry
 
 T = TypeVar("T")
 

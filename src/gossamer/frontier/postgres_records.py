@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from gossamer.contracts import LogEntry
 from gossamer.frontier.postgres_arrays import Bigints, Integers, Jsonbs
 from gossamer.frontier.postgres_pool import Query, Session
 from gossamer.model.outcome import Batch, Settled, Visit
 from gossamer.model.record import FIELDS, storable_line
+from gossamer.model.schedule import LogEntry
 
 _PAGES = """
     INSERT INTO pages(job, number, n, fp, attempt, status, record)

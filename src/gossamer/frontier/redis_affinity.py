@@ -6,7 +6,7 @@ or later, and every rule of the schedule holds all the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from gossamer.policy.partition import own_parts
 
@@ -50,3 +50,14 @@ class Affinity:
     def asking(self, limit: int) -> tuple[int, str, float]:
         """Return what scripts must know that lease, or look ahead: a number, what is ours, how long others' must wait."""
         return limit, self._mine, self._seconds
+
+
+def divided(limit: int, wanted: Sequence[int], first: int) -> dict[int, int]:
+    """Give each partition what it wants, beginning with another each time, until the limit is reached."""
+    shares: dict[int, int] = {}
+    for turn in range(len(wanted)):
+        number = (first + turn) % len(wanted)
+        if share := min(wanted[number], limit):
+            shares[number] = share
+            limit -= share
+    return shares

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from gossamer.contracts import HostInfo, Lost
 from gossamer.model.outcome import GroupState, Pause
 from gossamer.model.request import Known, Lease, Request, Source
+from gossamer.model.schedule import HostInfo, Lost
 
 #: A lease's number is unique in its partition; its token, `number * PARTITIONS + partition`, everywhere.
 PARTITIONS = 1024

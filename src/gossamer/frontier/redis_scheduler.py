@@ -14,9 +14,9 @@ import msgspec
 
 from gossamer.config.redis import RedisSettings
 from gossamer.config.settings import FrontierSettings, PolitenessSettings
-from gossamer.contracts import Clock, HostInfo, Lost, Outlook, Refill, Stall
+from gossamer.contracts import Clock
 from gossamer.errors import UsageError
-from gossamer.frontier.redis_affinity import Affinity
+from gossamer.frontier.redis_affinity import Affinity, divided
 from gossamer.frontier.redis_calls import RedisCalls
 from gossamer.frontier.redis_codec import (
     PARTITIONS,
@@ -34,6 +34,7 @@ from gossamer.frontier.redis_link import OutOfMemory
 from gossamer.frontier.window import chosen
 from gossamer.model.outcome import GroupState, Pause
 from gossamer.model.request import Known, Lease
+from gossamer.model.schedule import HostInfo, Lost, Outlook, Refill, Stall
 
 _JOB_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 #: Hosts of which a worker remembers the partition.
@@ -241,7 +242,8 @@ class RedisScheduler(RedisControls):
         if self._calls.partitions == 1:
             shares = {0: limit}
         else:
-            shares = self._divide(limit, await self._calls.ask_all("hunger", None))
+            self._sweeps += 1
+            shares = divided(limit, await self._calls.ask_all("hunger", None), self._sweeps)
         answers = await self._calls.ask_many([("hungry", number, share) for number, share in shares.items()])
         return [
             Refill(host.decode(), int(refill) * PARTITIONS + number, asked)
@@ -249,17 +251,6 @@ class RedisScheduler(RedisControls):
             if not isinstance(answer, OutOfMemory)
             for host, refill, asked in rows_of(answer, 3)
         ]
-
-    def _divide(self, limit: int, wanted: Sequence[int]) -> dict[int, int]:
-        """Give each partition what it wants, beginning with another each time, until the limit is reached."""
-        self._sweeps += 1
-        shares: dict[int, int] = {}
-        for turn in range(len(wanted)):
-            number = (self._sweeps + turn) % len(wanted)
-            if share := min(wanted[number], limit):
-                shares[number] = share
-                limit -= share
-        return shares
 
     async def push(self, refill: Refill, known: Sequence[Known]) -> int:
         """Fill a window. Fewer than `refill.limit` means the ledger has no more for this host now."""

@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 import zstandard
 
-from gossamer.contracts import Added, Clock, Failpoint, HostInfo, LogEntry, no_failpoint
+from gossamer.contracts import Clock, Failpoint, no_failpoint
 from gossamer.frontier.room import Room
 from gossamer.frontier.sqlite_bloom import BloomPlan, open_bloom
 from gossamer.frontier.sqlite_contents import ContentTable
@@ -34,6 +34,7 @@ from gossamer.model.outcome import (
     Visit,
 )
 from gossamer.model.request import Known
+from gossamer.model.schedule import Added, HostInfo, LogEntry
 from gossamer.policy.cookies import MAX_COOKIES
 
 T = TypeVar("T")

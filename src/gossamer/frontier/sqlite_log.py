@@ -6,9 +6,9 @@ from pathlib import Path
 
 import zstandard
 
-from gossamer.contracts import LogEntry
 from gossamer.errors import LedgerFailed
 from gossamer.frontier.sqlite_schema import connect_readonly, explained
+from gossamer.model.schedule import LogEntry
 
 _LOG = "SELECT position, records, data FROM log WHERE position > ? AND records > 0 ORDER BY position LIMIT ?"
 

@@ -13,8 +13,8 @@ from typing import Literal
 
 import msgspec
 
-from gossamer.contracts import Outlook
 from gossamer.model.outcome import REASONS, Committed, Crashed, Outcome, Retry, Settled, State, Visit
+from gossamer.model.schedule import Outlook
 from gossamer.version import VERSION
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

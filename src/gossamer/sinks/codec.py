@@ -17,8 +17,8 @@ from typing import Protocol
 import msgspec
 import zstandard
 
-from gossamer.contracts import LogEntry
 from gossamer.errors import OutputFailed
+from gossamer.model.schedule import LogEntry
 
 _GZIP_LEVEL = 6
 _ZSTD_LEVEL = 3

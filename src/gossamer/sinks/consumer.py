@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
-from gossamer.contracts import LogEntry, Sink
+from gossamer.contracts import Sink
 from gossamer.model.outcome import Cursor
+from gossamer.model.schedule import LogEntry
 
 #: `Ledger.log`: the batches behind a position, at most so many.
 ReadLog = Callable[[int, int], Awaitable[list[LogEntry]]]

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from gossamer.contracts import Failpoint, LogEntry, no_failpoint
+from gossamer.contracts import Failpoint, no_failpoint
 from gossamer.model.record import FIELDS
+from gossamer.model.schedule import LogEntry
 from gossamer.sinks.codec import RawRows, Whose, codec_for, damaged
 from gossamer.sinks.file import FileSink
 

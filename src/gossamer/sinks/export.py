@@ -10,9 +10,10 @@ from pathlib import Path
 import msgspec
 import xxhash
 
-from gossamer.contracts import LogEntry, Sink
+from gossamer.contracts import Sink
 from gossamer.errors import OutputFailed, UsageError
 from gossamer.model.outcome import Cursor
+from gossamer.model.schedule import LogEntry
 from gossamer.sinks.codec import RawRows
 from gossamer.sinks.consumer import ReadLog, merged
 from gossamer.sinks.failure import explained

@@ -8,9 +8,10 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from gossamer.contracts import Failpoint, LogEntry, no_failpoint
+from gossamer.contracts import Failpoint, no_failpoint
 from gossamer.errors import OutputFailed, UsageError
 from gossamer.model.outcome import Cursor
+from gossamer.model.schedule import LogEntry
 from gossamer.sinks.codec import PEEK_BYTES, PLAIN, Codec, Form, Whose
 from gossamer.sinks.failure import explained
 from gossamer.sinks.thread import OutputThread

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from gossamer.contracts import Failpoint, LogEntry, no_failpoint
+from gossamer.contracts import Failpoint, no_failpoint
+from gossamer.model.schedule import LogEntry
 from gossamer.sinks.codec import RawRows, Whose, codec_for
 from gossamer.sinks.file import FileSink
 

@@ -8,9 +8,9 @@ import sys
 import threading
 from contextlib import suppress
 
-from gossamer.contracts import LogEntry
 from gossamer.errors import OutputClosed, OutputFailed
 from gossamer.model.outcome import Cursor
+from gossamer.model.schedule import LogEntry
 from gossamer.sinks.codec import PLAIN, Codec, Form
 from gossamer.sinks.failure import explained
 from gossamer.sinks.jsonl import JsonLines

@@ -6,7 +6,6 @@ import hashlib
 
 import msgspec
 
-from gossamer.contracts import HostInfo
 from gossamer.model.outcome import (
     Batch,
     Fetch,
@@ -18,6 +17,7 @@ from gossamer.model.outcome import (
     Visit,
 )
 from gossamer.model.request import Known, Request, Source
+from gossamer.model.schedule import HostInfo
 
 #: The instant tests begin at: that of a new `FakeClock`.
 NOW = 1_000_000.0

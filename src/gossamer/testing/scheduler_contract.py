@@ -15,9 +15,10 @@ import msgspec
 import pytest
 
 from gossamer.config.settings import FrontierSettings, PolitenessSettings
-from gossamer.contracts import HostInfo, Scheduler
+from gossamer.contracts import Scheduler
 from gossamer.model.outcome import GroupState, Pause
 from gossamer.model.request import Known, Lease
+from gossamer.model.schedule import HostInfo
 from gossamer.testing.clock import FakeClock
 from gossamer.testing.frontier_cases import NOW, info, known, names_of
 
