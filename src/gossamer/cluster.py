@@ -387,7 +387,7 @@ class JobPart:
     async def _measure(self) -> None:
         counts = await self.ledger.counts()
         self._cluster.metrics.queue_depth(self.job.name, counts[State.QUEUED, ""])
-        self._cluster.metrics.schedule(self.loop.outlook, self.loop.oldest_lease_seconds)
+        self._cluster.metrics.schedule(self.job.name, self.loop.outlook, self.loop.oldest_lease_seconds)
 
 
 def _shared(settings: Settings) -> Settings:

@@ -160,16 +160,21 @@ def test_every_value_is_in_exactly_one_bucket(values: list[float]) -> None:
 
 def test_the_schedule_and_the_queues_are_as_last_told() -> None:
     metrics = Metrics()
-    metrics.schedule(Outlook(1, 1, 1, None), 90.0)
-    metrics.schedule(Outlook(queued=70, in_flight=8, hosts=3, next_due=None), 2.5)
+    metrics.schedule("news", Outlook(1, 1, 1, None), 90.0)
+    metrics.schedule("news", Outlook(queued=70, in_flight=8, hosts=3, next_due=None), 2.5)
     metrics.queue_depth("news", 9)
     metrics.queue_depth("news", 1_000_000)
     assert value(metrics, "gossamer_scheduled_urls") == 70
     assert value(metrics, "gossamer_leases") == 8
     assert value(metrics, "gossamer_oldest_lease_seconds") == 2.5
     assert value(metrics, "gossamer_queue_depth", job="news") == 1_000_000
+    metrics.schedule("shop", Outlook(queued=5, in_flight=2, hosts=1, next_due=None), 4.0)
+    assert value(metrics, "gossamer_scheduled_urls") == 75
+    assert value(metrics, "gossamer_leases") == 10
+    assert value(metrics, "gossamer_oldest_lease_seconds") == 4.0
     metrics.forget_job("news")
     assert ("gossamer_queue_depth", (("job", "news"),)) not in read(metrics)
+    assert value(metrics, "gossamer_scheduled_urls") == 5
 
 
 def test_a_backend_is_down_from_an_error_to_its_next_answer() -> None:

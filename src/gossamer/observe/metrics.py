@@ -107,8 +107,8 @@ class Metrics:
         self.retries = 0
         self.stale_leases = 0
         self.crashes = 0
-        self._outlook = Outlook(0, 0, 0, None)
-        self._oldest_lease_seconds = 0.0
+        #: Of each job, the schedule and the age of the oldest lease.
+        self._schedules: dict[str, tuple[Outlook, float]] = {}
         self._queues: dict[str, int] = {}
         self._fetches = [0] * len(_STATUS_CLASSES)
         #: By state, then by reason.
@@ -148,11 +148,14 @@ class Metrics:
     def forget_job(self, job: str) -> None:
         """Write no more figures of a job: this worker has nothing to do with it any more."""
         self._queues.pop(job, None)
+        self._schedules.pop(job, None)
 
-    def schedule(self, outlook: Outlook, oldest_lease_seconds: float) -> None:
-        """Note what the schedule holds."""
-        self._outlook = outlook
-        self._oldest_lease_seconds = oldest_lease_seconds
+    def schedule(self, job: str, outlook: Outlook, oldest_lease_seconds: float) -> None:
+        """Note what the schedule of a job holds."""
+        self._schedules.pop(job, None)
+        self._schedules[job] = outlook, oldest_lease_seconds
+        if len(self._schedules) > MAX_JOBS:
+            del self._schedules[next(iter(self._schedules))]
 
     def backend_answered(self, backend: str) -> None:
         """Note that a backend is up."""
@@ -216,7 +219,7 @@ class Metrics:
 
     def _samples(self, process: ProcessFigures) -> dict[str, Iterator[str]]:
         """Return the lines of each metric, by its name."""
-        backends = self._backends.items()
+        backends, schedules = self._backends.items(), self._schedules.values()
         outcomes: dict[tuple[str, ...], int] = {
             (State(state).label, reason): count
             for state, reasons in enumerate(self._outcomes)
@@ -224,9 +227,9 @@ class Metrics:
         }
         values: dict[str, Histogram | Mapping[tuple[str, ...], float]] = {
             "gossamer_queue_depth": {(job,): urls for job, urls in self._queues.items()},
-            "gossamer_scheduled_urls": {(): self._outlook.queued},
-            "gossamer_leases": {(): self._outlook.in_flight},
-            "gossamer_oldest_lease_seconds": {(): self._oldest_lease_seconds},
+            "gossamer_scheduled_urls": {(): sum(outlook.queued for outlook, _ in schedules)},
+            "gossamer_leases": {(): sum(outlook.in_flight for outlook, _ in schedules)},
+            "gossamer_oldest_lease_seconds": {(): max((age for _, age in schedules), default=0.0)},
             "gossamer_fetches_total": {
                 (name,): count for name, count in zip(_STATUS_CLASSES, self._fetches, strict=True)
             },
