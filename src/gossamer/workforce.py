@@ -6,13 +6,14 @@ import asyncio
 import random
 from collections.abc import Sequence
 
-from gossamer.cluster import Cluster, JobPart
+from gossamer.cluster import Cluster
 from gossamer.engine.loop import Ending
 from gossamer.engine.run import one_cause
 from gossamer.errors import BackendLost, GossamerError, UsageError
 from gossamer.frontier.postgres_jobs import DEAD_SUBMIT_SECONDS, JobRow, list_jobs
 from gossamer.frontier.postgres_ledger import PostgresLedger
 from gossamer.frontier.redis_link import RedisLink
+from gossamer.job_part import JobPart
 from gossamer.model.outcome import State
 
 #: A job that could not be worked on is left alone for a while.

@@ -19,6 +19,7 @@ from gossamer.config.redis import RedisSettings
 from gossamer.contracts import no_failpoint
 from gossamer.engine.loop import Ending
 from gossamer.frontier.postgres_jobs import open_job
+from gossamer.job_part import JobPart
 from gossamer.testing.crawl_rig import html
 from gossamer.testing.synthetic_reply import Hit, Reply
 from gossamer.testing.synthetic_web import SyntheticWeb
@@ -152,7 +153,7 @@ def test_a_limit_that_is_raised_at_the_moment_it_is_reached_is_not_the_end(
         async with cluster.open_cluster(where, time.time, no_failpoint, NoLog(), patient=False) as opened:
             job = await open_job(opened.pool, "job")
             # As one who has it open since before.
-            async with cluster.JobPart.open(opened, msgspec.structs.replace(job, settings=before)) as part:
+            async with JobPart.open(opened, msgspec.structs.replace(job, settings=before)) as part:
                 assert await part.run() is Ending.PAGE_LIMIT
 
     asyncio.run(main())

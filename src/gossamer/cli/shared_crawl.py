@@ -14,11 +14,12 @@ from gossamer.cli.backends import Backends
 from gossamer.cli.crawling import RunOptions, check_outcome, command_line_of
 from gossamer.cli.sharing import refuse_shard, servers
 from gossamer.cli.terminal import say_rendered
-from gossamer.cluster import Cluster, JobPart, Servers, open_cluster
+from gossamer.cluster import Cluster, Servers, open_cluster
 from gossamer.config.job_file import JobSpec
 from gossamer.engine.loop import Ending
 from gossamer.engine.run import Run, one_cause
 from gossamer.errors import UsageError
+from gossamer.job_part import JobPart
 from gossamer.observe.progress import Progress, make_progress
 from gossamer.observe.summary import render_summary
 from gossamer.parts import failpoint_from_environment, steady_clock

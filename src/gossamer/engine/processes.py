@@ -27,7 +27,7 @@ from gossamer.engine.committer import Done
 from gossamer.engine.crew import Desk, untouched
 from gossamer.engine.report import Report
 from gossamer.engine.robots_visit import on_detour
-from gossamer.errors import WorkerLost
+from gossamer.errors import LeaseLost, WorkerLost
 from gossamer.model.outcome import ROBOTS_UNREACHABLE, Hop, StoredRobots, Visit
 from gossamer.model.request import Lease
 from gossamer.model.url import origin_of
@@ -73,7 +73,7 @@ class Hiring:
 
 
 class ProcessCrew:
-    """Implements `Crew` with child processes. `prepare` is called before a suspect is visited.
+    """Implements `Crew` with child processes. `prepare` is called before a suspect is visited; `LeaseLost` hands it back.
 
     * A suspect that waits for its turn is handed back when too little of its lease is left for a whole visit.
     * One that is not done when its lease is about to run out has hung the cell, which is killed.
@@ -206,8 +206,12 @@ class ProcessCrew:
     async def _visit_alone(self, lease: Lease) -> None:
         """Have a suspect visited, and wait until it is done, or has killed or hung its process."""
         await self._cell.up.wait()
-        if self._prepare is not None:
-            await self._prepare(lease)
+        try:
+            if self._prepare is not None:
+                await self._prepare(lease)
+        except LeaseLost:
+            self._decline(lease)
+            return
         left = lease.expires_at - self._clock()
         if left < self._hiring.visit_seconds + self._hiring.slack_seconds / 2:
             self._decline(lease)
@@ -354,7 +358,11 @@ class ProcessCrew:
 
     async def _send_robots(self, child: Child, origin: str) -> None:
         """Answer from the ledger. What it does not have, one child fetches and the others wait for."""
-        stored = self._robots_fetched.get(origin) or await self._load_robots(origin)
+        try:
+            stored = self._robots_fetched.get(origin) or await self._load_robots(origin)
+        except LeaseLost:
+            # The ledger is away: it is asked for once more, at the site.
+            stored = StoredRobots()
         if stored.file is None:
             # It may have come while the ledger was asked.
             stored = self._robots_fetched.get(origin, stored)
