@@ -6,6 +6,7 @@ The command line and the Python API ask in the same words and get the same answe
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,6 +28,8 @@ from gossamer.policy.shard import WHOLE, parse_shard
 from gossamer.sinks.spec import open_sink
 
 _MAX_NAME_BYTES = 200
+#: It is a part of keys in Redis. A dot in front is left to what is no job.
+_SHARED_NAME = re.compile(r"[\w-][\w.-]*")
 #: Settings that may hold a password.
 _SECRET = frozenset({"header", "proxy", "hosts"})
 #: Of a host or a file, in the name of a job.
@@ -82,11 +85,23 @@ def job_folder(jobs_dir: Path, name: str) -> JobFolder:
     # Names that begin with a dot are left to what is no job: `.`, `..` and hidden files.
     bad = not name.strip() or name.startswith(".") or not name.isprintable() or "/" in name
     if bad or len(name.encode()) > _MAX_NAME_BYTES:
-        raise UsageError(
-            f"--job {name[:80]!r} is not a usable name: take up to {_MAX_NAME_BYTES} bytes of letters, digits,"
-            " dots and dashes, and no dot in front"
-        )
+        raise _unusable(name)
     return JobFolder(jobs_dir / name)
+
+
+def shared_job_name(given: str, spec: JobSpec) -> str:
+    """Return the name of a shared job: the one given, or its own. Raises `UsageError` for one no schedule can have."""
+    name = given or default_job_name(spec)
+    if not _SHARED_NAME.fullmatch(name) or len(name.encode()) > _MAX_NAME_BYTES:
+        raise _unusable(name)
+    return name
+
+
+def _unusable(name: str) -> UsageError:
+    return UsageError(
+        f"--job {name[:80]!r} is not a usable name: take up to {_MAX_NAME_BYTES} bytes of letters, digits,"
+        " dots and dashes, and no dot in front"
+    )
 
 
 def default_job_name(spec: JobSpec) -> str:

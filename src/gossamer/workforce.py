@@ -36,6 +36,8 @@ class Workforce:
         self._parts: dict[int, JobPart | None] = {}
         #: Jobs not to be tried again before an instant.
         self._sulking: dict[int, float] = {}
+        #: Jobs that this worker cannot work on until somebody changes something, and why.
+        self._unfit: dict[int, UsageError] = {}
         #: Jobs whose time or size is used up.
         self._finished: set[int] = set()
         self._stopping = False
@@ -93,9 +95,17 @@ class Workforce:
                     if job.id not in self._parts and self._sulking.get(job.id, 0.0) <= self._cluster.clock():
                         self._parts[job.id] = None
                         group.create_task(self._take_part(job), name=f"job {job.name}")
-                if self._exit_when_done and not waiting and not self._parts:
-                    return
+                if self._exit_when_done and not self._parts:
+                    self._check_fit(waiting)
+                    if not waiting:
+                        return
                 await self._rest()
+
+    def _check_fit(self, waiting: Sequence[JobRow]) -> None:
+        """Raise why, where nothing is left but jobs that this worker cannot do: waiting for them would be for ever."""
+        unfit = [self._unfit[job.id] for job in waiting if job.id in self._unfit]
+        if unfit and len(unfit) == len(waiting):
+            raise unfit[0]
 
     def _hand_back_changed(self, jobs: Sequence[JobRow]) -> None:
         """Finish what is under way of jobs that are now to be done with other settings: they are opened again with these."""
@@ -139,6 +149,8 @@ class Workforce:
         except GossamerError as error:
             # The job cannot be worked on; the others can.
             self._cluster.log.write("job_failed", job=job.name, detail=str(error))
+            if isinstance(error, UsageError):
+                self._unfit[job.id] = error
             self._sulking[job.id] = self._cluster.clock() + _SULK_SECONDS
         finally:
             self._parts.pop(job.id, None)
@@ -150,6 +162,7 @@ class Workforce:
             self._parts[job.id] = part
             if self._stopping:
                 return
+            self._unfit.pop(job.id, None)
             log.write("job_started", job=job.name)
             ending = await part.run()
             log.write("job_ended", job=job.name, ending=str(ending), pages=part.loop.tally.pages)

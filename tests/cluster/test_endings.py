@@ -6,9 +6,11 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from gossamer.testing.synthetic_web import SyntheticWeb
 
-from .rig import DELAY, FLAGS, LONGEST_SECONDS, Crew, Servers, check_done, submit, wait_until
+from .rig import DELAY, FLAGS, LONGEST_SECONDS, Crew, Servers, check_done, gossamer, submit, wait_until
 from .site import Site
 
 
@@ -86,3 +88,34 @@ def test_two_jobs_on_the_same_hosts_keep_their_delay_together(
     crew.finish()
     check_done(servers, site, job="one", delay=DELAY)
     check_done(servers, site, job="two", delay=DELAY)
+
+
+def test_a_worker_that_cannot_do_the_only_job_says_why_and_ends(
+    web: SyntheticWeb, servers: Servers, crew: Crew
+) -> None:
+    site = Site(web, 20, 2)
+    submit(servers, site)
+    misfit = crew.start("--redis-partitions", "3")
+    assert misfit.wait() == 2, misfit.said()
+    assert misfit.said().splitlines()[-1].startswith("gossamer: the schedule `gossamer` has 1 partitions")
+    crew.start()
+    crew.finish()
+    check_done(servers, site)
+
+
+@pytest.mark.parametrize("name", ["a/b", ".hidden", "a b", "a:b", "{a}", "x" * 201])
+def test_a_name_that_no_schedule_can_have_is_refused_before_a_job_is_made(
+    servers: Servers, name: str
+) -> None:
+    done = gossamer(servers, "submit", "http://host.test/", "--job", name)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "is not a usable name" in done.stderr
+    assert servers.number("SELECT count(*) FROM jobs") == 0
+
+
+def test_a_job_may_be_named_in_any_alphabet(web: SyntheticWeb, servers: Servers, crew: Crew) -> None:
+    site = Site(web, 20, 2)
+    submit(servers, site, job="Übung-織り")
+    crew.start()
+    crew.finish()
+    check_done(servers, site, job="Übung-織り")

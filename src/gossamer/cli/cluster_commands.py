@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("-q", "--quiet", is_flag=True, help="say nothing but errors")
 def submit_command(urls: tuple[str, ...], **values: Any) -> None:
     """Write a job and its seeds into the database. Workers begin at once; the same command again goes on."""
-    from gossamer.asking import default_job_name  # noqa: PLC0415
+    from gossamer.asking import shared_job_name  # noqa: PLC0415
     from gossamer.cli.seeding import spec_from  # noqa: PLC0415
     from gossamer.cli.sharing import refuse_shard, run_submit  # noqa: PLC0415
     from gossamer.config.load import load_settings  # noqa: PLC0415
@@ -41,7 +41,7 @@ def submit_command(urls: tuple[str, ...], **values: Any) -> None:
     if values["fresh"]:
         raise UsageError("--fresh is for jobs in a folder; give the job another name")
     refuse_shard(spec)
-    name = values["job"] or default_job_name(spec)
+    name = shared_job_name(values["job"], spec)
     run_submit(backends_from(values), name, spec, quiet=values["quiet"])
 
 

@@ -9,7 +9,7 @@ import sys
 
 import uvloop
 
-from gossamer.asking import default_job_name
+from gossamer.asking import shared_job_name
 from gossamer.cli.backends import Backends
 from gossamer.cli.crawling import RunOptions, check_outcome, command_line_of
 from gossamer.cli.sharing import refuse_shard, servers
@@ -31,7 +31,7 @@ def run_shared(backends: Backends, spec: JobSpec, options: RunOptions) -> int:
     if options.fresh:
         raise UsageError("--fresh is for jobs in a folder; give the job another name")
     refuse_shard(spec)
-    name = options.job or default_job_name(spec)
+    name = shared_job_name(options.job, spec)
     with one_cause():
         return uvloop.run(_run(servers(backends), name, spec, options))
 

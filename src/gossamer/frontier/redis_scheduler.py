@@ -36,7 +36,8 @@ from gossamer.model.outcome import GroupState, Pause
 from gossamer.model.request import Known, Lease
 from gossamer.model.schedule import HostInfo, Lost, Outlook, Refill, Stall
 
-_JOB_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+#: Within a key a name must not be taken for two.
+_JOB_NAME = re.compile(r"[\w.-]+")
 #: Hosts of which a worker remembers the partition.
 _MAX_HOMES = 200_000
 #: How often one call goes round where the first answer is not the whole.
