@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,18 @@ from gossamer.testing.synthetic_web import SyntheticWeb
 pytest.register_assert_rewrite("cluster.rig", "cluster.site")
 
 from .rig import Crew, Servers  # noqa: E402 - its assertions are rewritten
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test shows what its workers said and what the ledger holds: it may never fail that way again."""
+    report = yield
+    crew = getattr(item, "funcargs", {}).get("crew")
+    if report.when == "call" and report.failed and isinstance(crew, Crew):
+        report.sections += crew.evidence()
+    return report
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

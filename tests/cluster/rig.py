@@ -39,6 +39,7 @@ FLAGS = (
 #: The clocks of two processes, and the time between a look at one and the next line, differ by this at most.
 _CLOCK_SECONDS = 0.003
 _KEYS = "gossamer:{g:0}"
+_EVIDENCE_CHARACTERS, _EVIDENCE_ROWS = 20_000, 40
 
 
 class Servers:
@@ -56,6 +57,14 @@ class Servers:
     def ask(self, question: str, *parameters: object) -> list[tuple[Any, ...]]:
         """Read the tables behind the workers' backs."""
         return ask(self.dsn, question, *parameters)
+
+    def excerpt(self, table: str) -> str:
+        """Return the first rows of a table as text, or why they cannot be had."""
+        try:
+            rows = self.ask(f"SELECT row_to_json(t)::text FROM {table} t LIMIT {_EVIDENCE_ROWS}")
+        except Exception as error:  # noqa: BLE001 - whatever it is, the test has already failed
+            return repr(error)
+        return "\n".join(row for (row,) in rows)
 
     def number(self, question: str, *parameters: object) -> int:
         """Return the one number that a question is answered with."""
@@ -209,6 +218,13 @@ class Crew:
         for worker in self.running():
             code = worker.wait(max(deadline - time.monotonic(), 0.1))
             assert code in {0, -signal.SIGKILL}, worker.said()
+
+    def evidence(self) -> list[tuple[str, str]]:
+        """Return what was said and what is known, with a title each."""
+        said = [(f"worker {worker.pid}", worker.said()[-_EVIDENCE_CHARACTERS:]) for worker in self.all]
+        return said + [
+            (table, self._servers.excerpt(table)) for table in ("urls", "fetches", "log", "sources")
+        ]
 
     def bury(self) -> None:
         """Kill whoever is left."""

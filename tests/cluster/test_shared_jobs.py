@@ -208,13 +208,14 @@ def test_a_cookie_that_one_worker_receives_is_soon_known_to_another_that_is_at_w
 
     def busy(hit: Hit) -> Reply:
         # A chain without end keeps the job open; at a word it leads to the wall.
-        following = f"/{int(hit.path.strip('/') or 0) + 1}"
+        following = f"/chain/{int(hit.path.rpartition('/')[2] or 0) + 1}"
         return html(following, web.url("wall", "/")) if go.is_set() else html(following)
 
     def guarded(hit: Hit) -> Reply:
         return html() if "session=1" in hit.headers.get("cookie", "") else Reply(status=403)
 
     web.add("busy", "/", busy)
+    web.add("busy", "/chain/*", busy)
     web.add("wall", "/robots.txt", Reply(body=b"User-agent: *\nCrawl-delay: 3\n"))
     web.add("wall", "/seed", html())
     web.add("wall", "/", html("/inside").with_headers(("Set-Cookie", "session=1; Path=/")))
