@@ -247,6 +247,23 @@ def test_a_redis_is_judged_by_its_facts(changes: dict[str, object], expected: di
     assert judged(doctor.check_redis(replace(REDIS, **changes))) == expected
 
 
+@needs_servers
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        (("--min-replicas-to-write", "1"), "lower min-replicas-to-write"),
+        (("--replicaof", "127.0.0.1 1"), "name the primary"),
+    ],
+)
+def test_what_helps_against_a_redis_that_refuses_writes_is_said(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, options: tuple[str, ...], remedy: str
+) -> None:
+    with redis_server(*options) as server:
+        code, seen = verdicts(capsys, tmp_path, "--redis", server.url)
+    assert (code, seen["redis writes"]["verdict"]) == (2, "fail")
+    assert remedy in seen["redis writes"]["remedy"]
+
+
 @pytest.mark.parametrize(
     ("ahead", "verdict"),
     [

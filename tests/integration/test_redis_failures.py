@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import dataclasses
+import gc
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from gossamer.testing.scheduler_contract import Bench, Plan, assert_apart, some
 pytestmark = pytest.mark.skipif(not is_redis_installed(), reason="needs redis-server")
 
 SLACK = RedisSettings().slack_seconds
-QUICK = RedisSettings(reconnect_seconds=0.01, max_reconnect_seconds=0.05, timeout_seconds=2.0)
+QUICK = RedisSettings(reconnect_seconds=0.01, max_reconnect_seconds=0.05, timeout_seconds=5.0)
 
 
 @pytest.fixture
@@ -200,6 +201,92 @@ def test_a_lost_server_is_one_kind_of_error_and_reports_wait_for_its_return(serv
     run(main)
 
 
+def refuse_writes(server: RedisServer, *, now: bool) -> None:
+    """Let a server take no writes, as one does that cannot save, or has lost its replicas."""
+    assert server.ask("CONFIG", "SET", "min-replicas-to-write", "1" if now else "0").startswith("+OK")
+
+
+def test_a_server_that_refuses_writes_for_now_is_a_lost_one(server: RedisServer) -> None:
+    async def main() -> None:
+        plan = Plan(delay=0)
+        scheduler = await redis_scheduler(plan, settings_for(server))
+        bench = Bench(scheduler, plan)
+        await bench.schedule("a.test", *some("a.test", 3))
+        refuse_writes(server, now=True)
+        with pytest.raises(BackendLost, match="NOREPLICAS"):
+            await scheduler.lease(1)
+        refuse_writes(server, now=False)
+        assert await bench.lease_names() == ["a.test/1"]
+
+    run(main)
+
+
+def test_whoever_comes_while_a_server_refuses_writes_is_told_to_come_again(server: RedisServer) -> None:
+    async def main() -> None:
+        refuse_writes(server, now=True)
+        with pytest.raises(BackendUnreachable, match="NOREPLICAS") as caught:
+            await redis_scheduler(Plan(), settings_for(server))
+        # What is lost would end a worker, with all its other jobs.
+        assert not isinstance(caught.value, BackendLost)
+
+    run(main)
+
+
+def test_whoever_could_not_greet_a_server_that_was_started_anew_does_so_before_anything_else(
+    server: RedisServer,
+) -> None:
+    async def main() -> None:
+        plan = Plan(delay=5.0)
+        scheduler = await redis_scheduler(plan, settings_for(server))
+        bench = Bench(scheduler, plan)
+        await bench.schedule("a.test", *some("a.test", 5))
+        server.ask("SAVE")
+        restart_empty(server)
+        refuse_writes(server, now=True)
+        with pytest.raises(BackendLost):
+            await scheduler.outlook()
+        with pytest.raises(BackendLost):
+            await scheduler.outlook()
+        refuse_writes(server, now=False)
+        await patiently(server, scheduler)
+        assert await bench.lease() == [], "a new epoch has begun"
+        assert (await scheduler.outlook()).next_due == NOW + 5 + SLACK
+
+    run(main)
+
+
+@pytest.mark.parametrize("is_back", [True, False])
+def test_whoever_closes_waits_for_the_reports_under_way(server: RedisServer, is_back: bool) -> None:
+    async def main() -> None:
+        loop, troubles = asyncio.get_running_loop(), list[dict[str, Any]]()
+        loop.set_exception_handler(lambda _loop, context: troubles.append(context))
+        settings = dataclasses.replace(settings_for(server), flush_seconds=0.0, timeout_seconds=0.5)
+        plan = Plan(delay=0)
+        scheduler = await redis_scheduler(plan, settings)
+        bench = Bench(scheduler, plan)
+        await bench.schedule("a.test", *some("a.test", 3))
+        (lease,) = await bench.lease()
+        server.pause()
+        await scheduler.release(lease, Pause(NOW), put_back=True)
+        while not any(task.get_name() == "redis flush" for task in asyncio.all_tasks()):
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        if is_back:
+            loop.call_later(0.1, server.go_on)
+        await scheduler.close()
+        server.go_on()
+        assert not any(task.get_name() == "redis flush" for task in asyncio.all_tasks())
+        # As long as it takes for whatever was put off to be tried again.
+        await asyncio.sleep(2 * QUICK.max_reconnect_seconds)
+        gc.collect()
+        assert not troubles
+        if is_back:
+            other = Bench(await redis_scheduler(plan, settings, aged=False), plan)
+            assert await other.lease_names() == ["a.test/1"], "it was given back"
+
+    run(main)
+
+
 def test_tries_to_reconnect_are_spread_out(server: RedisServer) -> None:
     async def main() -> None:
         scheduler = await redis_scheduler(Plan(), settings_for(server))
@@ -217,12 +304,12 @@ def test_tries_to_reconnect_are_spread_out(server: RedisServer) -> None:
 
 def test_a_server_that_hangs_is_lost_after_the_timeout(server: RedisServer) -> None:
     async def main() -> None:
-        settings = dataclasses.replace(settings_for(server), timeout_seconds=0.3)
+        settings = dataclasses.replace(settings_for(server), timeout_seconds=1.0)
         scheduler = await redis_scheduler(Plan(), settings)
         server.pause()
         try:
             with pytest.raises(BackendLost):
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(30):
                     await scheduler.outlook()
         finally:
             server.go_on()
@@ -421,7 +508,7 @@ def test_a_report_goes_out_by_itself_when_nobody_asks_anything(server: RedisServ
         await bench.schedule("a.test", *some("a.test", 2))
         (lease,) = await bench.lease()
         await bench.scheduler.release(lease, Pause())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not (got := await other.lease_names()):
                 await asyncio.sleep(0.005)
         assert got == ["a.test/2"]

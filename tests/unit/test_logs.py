@@ -222,3 +222,19 @@ def test_values_json_has_no_word_for_become_text() -> None:
         json_line({"path": Path("/a"), "rude": Rude(), "big": 2**64, "nan": float("nan"), "nested": nested})
     )
     assert line == {"path": "/a", "rude": "<Rude>", "big": hex(2**64), "nan": None, "nested": [["…"]]}
+
+
+@pytest.mark.parametrize("stderr", ["2>/dev/full", "2>&-", "2>&1 | true"])
+def test_what_a_worker_says_never_ends_it(tmp_path: Path, stderr: str) -> None:
+    program = """
+import pathlib, sys
+from gossamer.observe.worker_log import WorkerLog
+
+for number in range(100_000 if sys.argv[1] else 3):
+    WorkerLog().write("job_started", number=number)
+pathlib.Path("went_on").touch()
+"""
+    many = "1" if "|" in stderr else ""
+    command = f'"$0" -c "$1" "{many}" {stderr}'
+    subprocess.run(["sh", "-c", command, sys.executable, program], cwd=tmp_path, check=False, timeout=60)
+    assert (tmp_path / "went_on").exists()

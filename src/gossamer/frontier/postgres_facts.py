@@ -7,7 +7,7 @@ import time
 
 from gossamer.config.postgres import PostgresLimits
 from gossamer.errors import BackendUnreachable, GossamerError
-from gossamer.frontier.postgres_pool import SCHEMA, PostgresPool, Query
+from gossamer.frontier.postgres_pool import SCHEMA, PostgresPool, Query, TakesNoWrites
 from gossamer.frontier.postgres_schema import schema_version
 from gossamer.model.server import ClockReading, PostgresFacts, best_reading
 
@@ -41,9 +41,9 @@ async def look_at_postgres(dsn: str, seconds: float = 5.0) -> PostgresFacts:
 async def _unwritable(pool: PostgresPool) -> str:
     try:
         await pool.ask(Query(_TEMPORARY))
-    except BackendUnreachable:
-        raise
     except GossamerError as error:
+        if isinstance(error, BackendUnreachable) and not isinstance(error, TakesNoWrites):
+            raise
         return str(error)
     ((allowed, _),) = await pool.ask(Query(_TABLES, (SCHEMA,)))
     return "" if allowed[0][0] else f"this user may not write the tables in the schema {SCHEMA}"

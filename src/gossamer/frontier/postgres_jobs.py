@@ -35,7 +35,8 @@ _CREATE = """
     INSERT INTO jobs(name, spec, settings, created_at) VALUES (%s, %s, %s, %s::double precision)
     ON CONFLICT (name) DO NOTHING RETURNING id
 """
-_ROW = """
+#: Asks for jobs as `JobRow` has them.
+JOB_ROWS = """
     SELECT j.id, j.name, j.spec, j.settings, j.created_at, j.paused, j.stopped, coalesce(m.value, '')
     FROM jobs j LEFT JOIN meta m ON m.job = j.id AND m.key = 'seeding'
 """
@@ -68,7 +69,7 @@ async def create_job(pool: PostgresPool, name: str, spec: str, settings: str, no
         (made,) = await session.run(Query(_CREATE, (storable(name), spec, settings, now)))
         for (job,) in made.rows:
             await session.run(Query("INSERT INTO log_heads VALUES (%s::integer, 0)", (job,)))
-        (found,) = await session.commit(Query(f"{_ROW} WHERE j.name = %s", (name,)))
+        (found,) = await session.commit(Query(f"{JOB_ROWS} WHERE j.name = %s", (name,)))
         return JobRow(*found.rows[0])
 
     job = await pool.transact(work)
@@ -90,28 +91,19 @@ async def open_job(pool: PostgresPool, name: str) -> JobRow:
 async def list_jobs(pool: PostgresPool, name: str = "") -> list[JobRow]:
     """Return all jobs, or the one of a name, in the order they were made."""
     where, parameters = (" WHERE j.name = %s", (name,)) if name else ("", ())
-    (found,) = await pool.read(Query(f"{_ROW}{where} ORDER BY j.id", parameters))
+    (found,) = await pool.read(Query(f"{JOB_ROWS}{where} ORDER BY j.id", parameters))
     return [JobRow(*row) for row in found.rows]
 
 
 async def steer_job(pool: PostgresPool, job: int, *, paused: bool, stopped: bool) -> None:
     """Note whether workers should work on a job."""
-    change = Query("UPDATE jobs SET paused = %s, stopped = %s WHERE id = %s::integer", (paused, stopped, job))
-
-    async def work(session: Session) -> None:
-        await session.commit(change)
-
-    await pool.transact(work)
+    sql = "UPDATE jobs SET paused = %s, stopped = %s WHERE id = %s::integer"
+    await pool.ask(Query(sql, (paused, stopped, job)))
 
 
 async def change_settings(pool: PostgresPool, job: int, settings: str) -> None:
     """Note what a job is now to be done with; workers hear of it when they next open it."""
-    change = Query("UPDATE jobs SET settings = %s WHERE id = %s::integer", (settings, job))
-
-    async def work(session: Session) -> None:
-        await session.commit(change)
-
-    await pool.transact(work)
+    await pool.ask(Query("UPDATE jobs SET settings = %s WHERE id = %s::integer", (settings, job)))
 
 
 async def delete_job(pool: PostgresPool, name: str) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -12,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from gossamer.errors import LedgerFailed
-from gossamer.frontier.postgres_pool import SCHEMA, driver, explained, place_of
+from gossamer.frontier.postgres_pool import SCHEMA, driver, explained, place_of, sever
 from gossamer.frontier.postgres_schema import check_version
 
 if TYPE_CHECKING:
@@ -121,7 +119,7 @@ class PostgresMoment:
     @contextmanager
     def _in_time(self, seconds: float) -> Iterator[None]:
         """Hang up on a server that keeps the connection open and says nothing."""
-        alarm = threading.Timer(seconds + self.limits.grace_seconds, _sever, (self._connection.fileno(),))
+        alarm = threading.Timer(seconds + self.limits.grace_seconds, sever, (self._connection.fileno(),))
         alarm.daemon = True
         alarm.start()
         try:
@@ -140,9 +138,3 @@ class PostgresMoment:
                     f"nobody read on for {self.limits.idle_seconds:g} s, so {self.place} ended the answer: ask again"
                 ) from error
             raise explained(self._psycopg, error, self.place) from error
-
-
-def _sever(descriptor: int) -> None:
-    """End a connection from below: whoever waits for it sees it closed."""
-    with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
-        connection.shutdown(socket.SHUT_RDWR)

@@ -7,8 +7,8 @@ import logging
 import os
 import random
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -72,6 +72,10 @@ class DeadlockLost(ConflictLost):
     """Two transactions waited for each other, which the order of locks should never let happen."""
 
 
+class TakesNoWrites(BackendLost):
+    """The server is only a copy, as after a failover: another connection may lead to the one that is written to."""
+
+
 class LimitPassed(GossamerError):
     """The transaction would have brought more records than the job may have, and was rolled back."""
 
@@ -130,7 +134,7 @@ class Session:
         self.round_trips += 1
         connection = self._connection
         # Not by cancelling: the driver would then ask the server, which may be the one that is silent.
-        alarm = asyncio.get_running_loop().call_later(self._seconds, _sever, connection.fileno())
+        alarm = asyncio.get_running_loop().call_later(self._seconds, sever, connection.fileno())
         try:
             async with connection.pipeline():
                 cursors = [
@@ -213,8 +217,9 @@ class PostgresPool:
                 if conflicts > _MAX_CONFLICTS:
                     raise
             except BackendLost as lost:
-                # An error with a code was said by the server: it is there.
-                if not getattr(lost.__cause__, "sqlstate", None):
+                # An error with a code was said by the server: it is there. Said again and again, that is no use.
+                is_there = getattr(lost.__cause__, "sqlstate", None) and not isinstance(lost, TakesNoWrites)
+                if not is_there or pause >= _MAX_PAUSE_SECONDS:
                     self.failed(lost)
                 if now() + pause > deadline:
                     raise
@@ -239,27 +244,29 @@ class PostgresPool:
             try:
                 with self._explained():
                     yield session
-            except BaseException:
-                await self._give_up(connection, session)
+            except BaseException as error:
+                await self._give_up(connection, session, keep=not isinstance(error, TakesNoWrites))
                 raise
             finally:
                 self.round_trips += session.round_trips
             self._idle.append(connection)
             self.answered()
 
-    async def _give_up(self, connection: psycopg.AsyncConnection[tuple[Any, ...]], session: Session) -> None:
+    async def _give_up(
+        self, connection: psycopg.AsyncConnection[tuple[Any, ...]], session: Session, *, keep: bool
+    ) -> None:
         """Roll back and keep the connection, or close it where that cannot be done."""
-        try:
+        with suppress(GossamerError):
             with self._explained():
                 await session.roll_back()
-        except GossamerError:
-            # Where the server has gone, it has gone for the others too.
-            for lost in [connection, *self._idle]:
-                with suppress(self._psycopg.Error):
-                    await lost.close()
-            self._idle.clear()
-        else:
-            self._idle.append(connection)
+            if keep:
+                self._idle.append(connection)
+                return
+        # Where the server has gone, it has gone for the others too.
+        lost, self._idle = [connection, *self._idle], []
+        for each in lost:
+            with suppress(self._psycopg.Error):
+                await each.close()
 
     async def _connect(self) -> psycopg.AsyncConnection[tuple[Any, ...]]:
         limits = self._limits
@@ -287,27 +294,18 @@ class PostgresPool:
         while self._idle:
             await self._idle.pop().close()
 
-    def _explained(self) -> _Explained:
-        return _Explained(self._psycopg, self.place)
-
-
-class _Explained:
-    """Turns the driver's errors into ours, each with what to do."""
-
-    def __init__(self, psycopg: ModuleType, place: str) -> None:
-        self._psycopg = psycopg
-        self._place = place
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, self._psycopg.Error):
-            raise explained(self._psycopg, error, self._place) from error
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn the driver's errors into ours, each with what to do."""
+        try:
+            yield
+        except self._psycopg.Error as error:
+            raise explained(self._psycopg, error, self.place) from error
 
 
 #: What we make of the server's errors, by their codes.
 _MEANINGS: tuple[tuple[frozenset[str], type[GossamerError], str], ...] = (
+    (frozenset({"42501"}), UsageError, "PostgreSQL at {place} forbids it ({text}): have it granted"),
     (
         frozenset({"40P01"}),
         DeadlockLost,
@@ -317,6 +315,11 @@ _MEANINGS: tuple[tuple[frozenset[str], type[GossamerError], str], ...] = (
         frozenset({"40001", "23505"}),
         ConflictLost,
         "the ledger at {place} is too busy ({text}): use fewer workers",
+    ),
+    (
+        frozenset({"25006"}),
+        TakesNoWrites,
+        "PostgreSQL at {place} takes no writes ({text}): name the primary, or wait until this is one",
     ),
     (
         # A division by zero: see `postgres_room.check_limit`.
@@ -389,7 +392,7 @@ def _dumper_of(psycopg: ModuleType, kind: type[Any]) -> type[Any]:
     return type(f"{kind.__name__}Dumper", (psycopg.adapt.Dumper,), body)
 
 
-def _sever(descriptor: int) -> None:
+def sever(descriptor: int) -> None:
     """End a connection from below: whoever waits for it sees it closed."""
     with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
         connection.shutdown(socket.SHUT_RDWR)

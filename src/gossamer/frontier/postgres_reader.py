@@ -19,7 +19,7 @@ from gossamer.frontier.answers import (
     chain_of,
     hop_of,
 )
-from gossamer.frontier.postgres_jobs import JobRow
+from gossamer.frontier.postgres_jobs import JOB_ROWS, JobRow
 from gossamer.frontier.postgres_moment import PostgresMoment
 from gossamer.frontier.sqlite_rows import MAX_DETAIL
 from gossamer.model.outcome import Cursor, GroupState, State
@@ -29,10 +29,6 @@ _MAX_FETCHES = 1000
 #: Hosts and groups that a report may name.
 _MAX_NAMED = 100
 
-_JOBS = """
-    SELECT j.id, j.name, j.spec, j.settings, j.created_at, j.paused, j.stopped, coalesce(m.value, '')
-    FROM jobs j LEFT JOIN meta m ON m.job = j.id AND m.key = 'seeding' ORDER BY j.name COLLATE "C"
-"""
 _URL_ROWS = """
     SELECT u.seq, u.fp, u.url, coalesce(s.host, ''), u.state, u.reason, coalesce(u.detail, ''), u.depth, u.source,
            u.parent, u.tries, u.crashes, u.not_before, coalesce(u.status, 0), coalesce(u.settled_at, 0), u.request
@@ -90,7 +86,7 @@ _GROUP = """
 
 def read_jobs(moment: PostgresMoment) -> list[JobRow]:
     """Return every job of a database, by name."""
-    return [JobRow(*row) for row in moment.ask(_JOBS)]
+    return [JobRow(*row) for row in moment.ask(f'{JOB_ROWS} ORDER BY j.name COLLATE "C"')]
 
 
 def listing(

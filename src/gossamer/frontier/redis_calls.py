@@ -14,7 +14,7 @@ import xxhash
 from gossamer.config.redis import RedisSettings
 from gossamer.config.settings import FrontierSettings, PolitenessSettings
 from gossamer.contracts import Clock
-from gossamer.errors import BackendLost, UsageError
+from gossamer.errors import BackendLost, BackendUnreachable, UsageError
 from gossamer.frontier.redis_codec import PARTITIONS, Op, ReleaseOp
 from gossamer.frontier.redis_epochs import Epochs
 from gossamer.frontier.redis_link import Call, RedisLink
@@ -110,6 +110,10 @@ class RedisCalls:
             for number, (_, _, epoch) in enumerate(answers):
                 self.epochs.hear(number, epoch, asked_at)
             self._check_partitions({int(partitions) for _, partitions, _ in answers})
+        except BackendLost as error:
+            await self.link.close()
+            # Nothing was begun that could be gone on with.
+            raise BackendUnreachable(str(error)) from error
         except BaseException:
             await self.link.close()
             raise
@@ -131,14 +135,16 @@ class RedisCalls:
 
     async def close(self) -> None:
         """Send what waits, if Redis can be reached, and let go of it."""
+        self._flush_no_more()
         try:
+            if self._flushing is not None:
+                await asyncio.wait([self._flushing])
             await self.flush()
         except BackendLost:
             # The leases of this worker expire.
             self._waiting.clear()
         finally:
-            if self._timer is not None:
-                self._timer.cancel()
+            self._flush_no_more()
             await self.link.close()
 
     # -- questions -------------------------------------------------------------------------------------
@@ -219,6 +225,11 @@ class RedisCalls:
     def _flush_later(self, seconds: float) -> None:
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(seconds, self._begin_flush)
+
+    def _flush_no_more(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _begin_flush(self) -> None:
         self._timer = None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from gossamer.errors import BackendUnreachable, UsageError
-from gossamer.frontier.redis_link import place_of, redis_library
+from gossamer.errors import UsageError
+from gossamer.frontier.redis_link import place_of, redis_library, unopened
 from gossamer.model.server import ClockReading, RedisFacts, best_reading
 
 _SAMPLES = 20
@@ -25,9 +25,7 @@ async def look_at_redis(url: str, seconds: float = 5.0) -> RedisFacts:
     try:
         return await _look(client, redis)
     except (redis.RedisError, OSError) as error:
-        raise BackendUnreachable(
-            f"no answer from Redis at {place_of(url)} ({error}): start it, or correct the address"
-        ) from error
+        raise unopened(error, place_of(url)) from error
     finally:
         await client.aclose()
 

@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
 #: The first version that runs scripts which say what they do when memory is short.
 _OLDEST = 7
-#: How a server says that it cannot answer now: a failover, a long script, a cluster that is being mended.
-_PASSING = ("READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "LOADING", "BUSY", "MOVED", "ASK")
+#: How a server says that it cannot do so now: a long script, a disk that is full, too few replicas. For what else may
+#: pass redis-py has classes: see `_passing`.
+_PASSING = ("BUSY", "MISCONF", "NOREPLICAS")
+#: How a server says that it will not have us; redis-py has classes for some of these, and only outside of clusters.
+_REFUSALS = ("uthenticat", "username-password", "WRONGPASS", "NOPERM", "no permissions", "DB index")
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -73,9 +76,7 @@ class RedisLink:
             await self._teach()
         except (redis.RedisError, OSError) as error:
             await self.close()
-            raise BackendUnreachable(
-                f"no answer from Redis at {self._where} ({error}): start it, or correct the address"
-            ) from error
+            raise unopened(error, self._where) from error
         for node in nodes:
             if problem := _unfit(node):
                 await self.close()
@@ -140,11 +141,14 @@ class RedisLink:
         for _ in calls:
             try:
                 await connection.read_response()
-            except redis.ConnectionError:
-                raise
-            except redis.ResponseError:
+            except redis.exceptions.MovedError:
                 # The key is another node's, which is greeted by itself.
                 continue
+            except redis.ResponseError as error:
+                if _is_passing(error):
+                    # The connection is closed: whoever opens the next one greets again.
+                    raise redis.ConnectionError(str(error)) from error
+                raise
 
     async def _teach(self) -> None:
         """Load all scripts at once: of two in one batch, the second must not be done before the first."""
@@ -236,7 +240,7 @@ class RedisLink:
         if isinstance(answer, redis_library().exceptions.OutOfMemoryError):
             self.refused += 1
             return OutOfMemory()
-        if str(answer).startswith(_PASSING):
+        if _is_passing(answer):
             raise OSError(str(answer)) from answer
         raise answer
 
@@ -260,6 +264,19 @@ def redis_library() -> Any:
     return redis
 
 
+def unopened(error: Exception, place: str) -> BackendUnreachable | UsageError:
+    """Return our error for a server that cannot be spoken to: it refuses us, or it does not answer."""
+    if any(word in str(error) for word in _REFUSALS):
+        return UsageError(
+            f"Redis at {place} refuses us ({error}): check user, password and number of the database"
+        )
+    return BackendUnreachable(f"no answer from Redis at {place} ({error}): start it, or correct the address")
+
+
+def _is_passing(answer: Exception) -> bool:
+    return str(answer).startswith(_PASSING)
+
+
 def _passing(redis: Any) -> tuple[type[Exception], ...]:
     """Return what redis-py raises while a server, or a part of a cluster, cannot be had."""
     kinds = redis.exceptions
@@ -269,6 +286,8 @@ def _passing(redis: Any) -> tuple[type[Exception], ...]:
         kinds.ClusterError,
         kinds.RedisClusterException,
         kinds.ReadOnlyError,
+        kinds.TryAgainError,
+        kinds.AskError,
         OSError,
     )
 

@@ -31,6 +31,12 @@ _MAX_MEMORY_SHARE = 0.8
 _MIN_FILES = 1024
 _MIN_FREE_BYTES = 1_000_000_000
 _REQUIREMENT = re.compile(r"([A-Za-z0-9_.-]+)>=([0-9.]+)\Z")
+_WRITABLE = "name the primary, and a user who may write"
+#: What helps against a Redis that refuses writes for a while, by the first word of what it says.
+_REFUSALS = {
+    "MISCONF": "make room on its disk, then redis-cli BGSAVE",
+    "NOREPLICAS": "start its replicas, or lower min-replicas-to-write",
+}
 #: What must be there for each extra.
 EXTRAS = {"redis": ("redis", "hiredis"), "postgres": ("psycopg", "sqlalchemy", "alembic")}
 
@@ -164,7 +170,7 @@ def check_postgres(facts: PostgresFacts, version: str) -> Iterator[Check]:
         yield Check(name, "ok", f"version {facts.version}")
     yield _schema(facts.schema_version, version)
     if facts.unwritable:
-        yield Check(f"{name} writes", "fail", facts.unwritable, "name the primary, and a user who may write")
+        yield Check(f"{name} writes", "fail", facts.unwritable, _WRITABLE)
     else:
         yield Check(f"{name} writes", "ok", "this user may write")
     yield _distance(name, facts.clock)
@@ -213,7 +219,7 @@ def _redis_writes(facts: RedisFacts) -> Check:
         )
         return Check(name, "fail", why, remedy)
     if facts.unwritable:
-        return Check(name, "fail", facts.unwritable, "name the primary, and a user who may write")
+        return Check(name, "fail", facts.unwritable, _REFUSALS.get(facts.unwritable.split()[0], _WRITABLE))
     return Check(name, "ok", "this user may write and run scripts")
 
 

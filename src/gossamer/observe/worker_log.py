@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from gossamer.observe.json_line import json_line
@@ -12,12 +13,13 @@ _OF_PAGES = frozenset({"failed", "held", "refused", "retry", "note"})
 
 
 class WorkerLog:
-    """Implements `EventLog` on stderr."""
+    """Implements `EventLog` on stderr. Where that is closed, full or without a reader, the line is lost and the work goes on."""
 
     def write(self, event: str, /, **fields: object) -> None:
         """Write a line, unless it is about a page."""
-        if event in _OF_PAGES:
+        if event in _OF_PAGES or sys.stderr is None:
             return
         at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        sys.stderr.write(json_line({"at": at, "event": event, **fields}) + "\n")
-        sys.stderr.flush()
+        with suppress(OSError, ValueError):
+            sys.stderr.write(json_line({"at": at, "event": event, **fields}) + "\n")
+            sys.stderr.flush()
