@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import signal
 import socket
@@ -17,6 +16,7 @@ import uvloop
 from gossamer.config.job_file import JobSpec
 from gossamer.engine.children import Link
 from gossamer.engine.crew import LocalCrew
+from gossamer.engine.leash import signal_when_orphaned
 from gossamer.engine.report import Report
 from gossamer.model.outcome import Found, StoredCookie, StoredRobots
 from gossamer.model.request import Lease
@@ -40,8 +40,6 @@ from gossamer.parts import build_worker, identity_of, steady_clock
 from gossamer.policy.cookies import CookieJar
 from gossamer.policy.scope import Scope
 from gossamer.scopes import SharedBrief, folder_job, shared_job
-
-_PR_SET_PDEATHSIG = 1
 
 
 class SharedCookies:
@@ -182,8 +180,7 @@ def main() -> None:
     # The parent decides when to stop. Whoever signals all of us at once, as a service manager does, means the parent.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal_when_orphaned(signal.SIGKILL)
     job_file, descriptor = sys.argv[1:]
     uvloop.run(_main(int(descriptor), job_file))
     os._exit(0)  # nothing here needs an orderly end: what was not reported will be done again

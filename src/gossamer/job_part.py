@@ -16,6 +16,8 @@ from gossamer.config.job_file import JobSpec
 from gossamer.config.redis import SHARED_FRONTIER
 from gossamer.config.settings import FrontierSettings, Settings
 from gossamer.engine.crew import LocalCrew
+from gossamer.engine.discover import Discoverer
+from gossamer.engine.doubts import Doubts
 from gossamer.engine.frontier import Frontier
 from gossamer.engine.guarded import GuardedCrew
 from gossamer.engine.loop import Ending, Loop, Standing
@@ -64,7 +66,10 @@ class JobPart:
         self.ledger = ledger
         self.outputs = Outputs([])
         self._crew: GuardedCrew
+        self._guard: ProcessCrew | None = None
         self._scope: Scope
+        self._known_roots: PostgresRoots
+        self._discoverer: Discoverer
         self._scheduler: RedisScheduler
         self.loop: Loop
         self.standing = Standing()
@@ -108,6 +113,7 @@ class JobPart:
         stack.push_async_callback(self._scheduler.close)
         await self._scheduler.open()
         cluster.vitals.answered("redis")
+        doubts = await self._hire(roots)
         frontier = Frontier(
             ledger,
             PatientScheduler(self._scheduler, cluster.redis_lost, cluster.redis_back),
@@ -117,8 +123,8 @@ class JobPart:
             max_pages=settings.limits.max_pages,
             max_pages_per_host=per_host,
             failpoint=cluster.failpoint,
+            decide=doubts.settle,
         )
-        await self._hire(roots)
         if outputs:
             spec = replace(self.spec, outputs=outputs)
             self.outputs = await open_outputs(spec, ledger, cluster.failpoint)
@@ -139,13 +145,13 @@ class JobPart:
             recount=ledger.count_records,
         )
 
-    async def _hire(self, roots: list[str]) -> None:
+    async def _hire(self, roots: list[str]) -> Doubts:
+        """Put together who visits pages; returns what decides about links that they are unsure of."""
         settings, cluster = self.spec.settings, self._cluster
         cookies = self._cookies = CookieJar(by_port=True) if settings.fetch.cookies else None
         await self._load_cookies()
-        self._scope = shared_scope(
-            self.spec, roots, PostgresRoots(cluster.servers.postgres, self.job.id).is_root
-        )
+        self._known_roots = PostgresRoots(cluster.pool, self.job.id)
+        self._scope = shared_scope(self.spec, roots, self._known_roots.is_root)
         # So that the fetch still fits into the lease, whichever of the two a URL has waited for.
         seconds = settings.frontier.lease_slack_seconds / 2
         robots = ShortWait(seconds, self.ledger.robots)
@@ -153,7 +159,14 @@ class JobPart:
 
         async def prepare(lease: Lease) -> None:
             """Hear of the root that a URL stands in, or all links of its page would seem to lead out of the scope."""
-            if self._scope.refusal(lease.request.url, lease.request.host) == "scope":
+            request = lease.request
+            if self._scope.refusal(request.url, request.host) != "scope":
+                return
+            if self._scope.is_partial:
+                # It is asked for with the commit of what is found there.
+                self._known_roots.forget(self._scope.roots_over(request.url, request.host))
+                discoverer.look_again()
+            else:
                 await new_roots("all")
 
         worker, discoverer = build_worker(
@@ -166,16 +179,21 @@ class JobPart:
             identity=identity_of(self.spec),
         )
         crew = LocalCrew(worker, discoverer, settings.engine.concurrency, prepare)
-        brief = SharedBrief(cluster.servers.postgres, self.job.id, self.job.settings)
+        brief = SharedBrief(self.job.settings)
         cell = hiring(settings, ["gossamer.child", "-"], workers=0, brief=msgspec.json.encode(brief))
-        guard = ProcessCrew(cell, robots, cluster.clock, roots, cookies, prepare)
-        self._crew = GuardedCrew(crew, guard)
+        self._guard = ProcessCrew(cell, robots, cluster.clock, roots, cookies, prepare)
+        self._crew = GuardedCrew(crew, self._guard)
+        self._discoverer = discoverer
+        return Doubts(self._scope, discoverer, self._known_roots.look_up)
 
     async def _load_cookies(self) -> None:
-        """Take in the cookies that others have received since we last looked."""
+        """Take in the cookies that others have received, or seen removed, since we last looked."""
         if self._cookies is not None and (rows := await self.ledger.cookies_after(self._cookies_up_to)):
             self._cookies_up_to = rows[-1][0]
-            self._cookies.load([data for _, data in rows], self._cluster.clock())
+            changed = [data for _, data in rows]
+            self._cookies.load(changed, self._cluster.clock())
+            if self._guard is not None:
+                self._guard.stock(changed)
 
     async def run(self) -> Ending:
         """Work until the ledger says that the job is done, or until it is stopped."""
@@ -184,32 +202,40 @@ class JobPart:
     async def watched(self, work: Callable[[], Awaitable[Ending]]) -> Ending:
         """Do `work`, which turns the loop, and meanwhile look what others have changed."""
         await self.ledger.set_meta(f"run:{self._run_id}", "open")
-        async with asyncio.TaskGroup() as group:
-            look = group.create_task(self._look(), name=f"look after {self.job.name}")
-            beat = group.create_task(self._beat(), name=f"heartbeat for {self.job.name}")
-            ending = await work()
-            look.cancel()
-            beat.cancel()
+        try:
+            async with asyncio.TaskGroup() as group:
+                look = group.create_task(self._look(), name=f"look after {self.job.name}")
+                beat = group.create_task(self._beat(), name=f"heartbeat for {self.job.name}")
+                ending = await work()
+                look.cancel()
+                beat.cancel()
+        finally:
+            self._cluster.metrics.forget_job(self.job.name)
         if self.loop.is_whole:
             await self.ledger.set_meta(f"run:{self._run_id}", "whole")
         if ending is Ending.PAGE_LIMIT:
             await self._leave_full()
-        self._cluster.metrics.forget_job(self.job.name)
+        elif ending is Ending.DONE:
+            await self._clear_schedule()
         return ending
 
     async def _leave_full(self) -> None:
         """Take off the schedule what is held for the page limit; queue it again where the limit was changed meanwhile."""
-        with suppress(BackendLost):
-            # Whatever revives it, what the windows have of it is stale.
-            await self._scheduler.clear()
+        await self._clear_schedule()
         job = await open_job(self._cluster.pool, self.job.name)
         if job.settings != self.job.settings:
             await revive(self.ledger, job_spec(job).settings)
+
+    async def _clear_schedule(self) -> None:
+        """Take the job off the schedule. Whatever revives it, what the windows have of it would be stale."""
+        with suppress(BackendLost):
+            await self._scheduler.clear()
 
     async def _beat(self) -> None:
         """Be heard of by Redis, whatever else waits for PostgreSQL: what is not committed yet stays ours."""
         while True:
             await asyncio.sleep(self._beat_seconds)
+            self._measure_schedule()
             try:
                 await self._scheduler.beat()
             except BackendLost as error:
@@ -250,6 +276,11 @@ class JobPart:
             self.loop.stop(Ending.INTERRUPTED)
 
     async def _join_roots(self) -> None:
+        """Hear of new roots. Where there are more than can be listed, those that were none are asked for again."""
+        if self._scope.is_partial:
+            self._known_roots.forget_strangers()
+            self._discoverer.look_again()
+            return
         for root in set(await self.ledger.roots(MAX_ROOTS)) - self._roots:
             self._roots.add(root)
             self._crew.join(root)
@@ -257,6 +288,9 @@ class JobPart:
     async def _measure(self) -> None:
         counts = await self.ledger.counts()
         self._cluster.metrics.queue_depth(self.job.name, counts[State.QUEUED, ""])
+        self._measure_schedule()
+
+    def _measure_schedule(self) -> None:
         self._cluster.metrics.schedule(self.job.name, self.loop.outlook, self.loop.oldest_lease_seconds)
 
 

@@ -10,7 +10,6 @@ import msgspec
 
 from gossamer.config.job_file import JobSpec, spec_from, spec_of
 from gossamer.frontier.job_folder import JobFolder
-from gossamer.frontier.postgres_roots import PostgresRoots
 from gossamer.frontier.sqlite_reader import SqliteReader
 from gossamer.policy.scope import Scope
 
@@ -37,7 +36,7 @@ class LazyRoots:
 
 
 def shared_scope(
-    spec: JobSpec, roots: Iterable[str] = (), is_root: Callable[[str], bool] | None = None
+    spec: JobSpec, roots: Iterable[str] = (), is_root: Callable[[str], bool | None] | None = None
 ) -> Scope:
     """Return the scope of a shared job. `scrape` follows nothing: anything is within it."""
     if spec.mode == "scrape":
@@ -46,10 +45,8 @@ def shared_scope(
 
 
 class SharedBrief(msgspec.Struct, frozen=True):
-    """What a process must know to visit pages of a shared job: where the job is, and what was asked for."""
+    """What a process must know to visit pages of a shared job: what was asked for. It talks to its parent alone."""
 
-    postgres: str
-    job: int
     settings: str
 
 
@@ -60,6 +57,6 @@ def folder_job(job_file: Path) -> tuple[JobSpec, Scope]:
 
 
 def shared_job(brief: SharedBrief) -> tuple[JobSpec, Scope]:
-    """Return a shared job, and its scope without roots."""
+    """Return a shared job, and its scope without roots. Of those it is not told it is unsure: its parent decides."""
     spec = spec_from(msgspec.json.decode(brief.settings, type=dict))
-    return spec, shared_scope(spec, (), PostgresRoots(brief.postgres, brief.job).is_root)
+    return spec, shared_scope(spec, (), lambda _root: None)

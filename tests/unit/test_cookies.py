@@ -242,6 +242,14 @@ def test_the_ledger_hears_of_every_cookie_that_is_pushed_out() -> None:
     assert len(ledger) == jar.count == 5
 
 
+def test_a_jar_loaded_with_what_another_has_removed_sends_it_no_more_whatever_its_clock_shows() -> None:
+    jar, other = jar_with("a=1; Path=/", "b=2; Path=/"), jar_with("a=1; Path=/", "b=2; Path=/")
+    (removed,) = jar.store(HOME, ["a=; Path=/; Max-Age=0"], NOW)
+    assert removed.removed
+    other.load([removed.data], NOW - 60)
+    assert other.header_for(HOME, NOW) == jar.header_for(HOME, NOW) == "b=2"
+
+
 def test_a_response_that_changes_nothing_tells_nothing() -> None:
     assert CookieJar().store(HOME, ["a=1; Domain=other.org", "nonsense"], NOW) == ()
 

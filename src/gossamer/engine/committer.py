@@ -35,7 +35,7 @@ class Committer:
         self._after = after
         self._ids = (f"{run_id}-{number}" for number in itertools.count(1))
         self._pending: list[Done] = []
-        self._committing = 0
+        self._committing: list[Done] = []
         self._due = asyncio.Event()
         self._closing = False
         self._timer: asyncio.TimerHandle | None = None
@@ -43,7 +43,11 @@ class Committer:
     @property
     def uncommitted(self) -> int:
         """Visits that are finished and not yet in the ledger."""
-        return len(self._pending) + self._committing
+        return len(self._pending) + len(self._committing)
+
+    def unfinished(self) -> list[Done]:
+        """Return the visits that are not known to be in the ledger."""
+        return [*self._committing, *self._pending]
 
     def put(self, done: Done) -> None:
         """Take a finished visit."""
@@ -81,9 +85,9 @@ class Committer:
         batch, self._pending = parted(self._pending)
         if self._pending:
             self._due.set()
-        self._committing = len(batch)
+        self._committing = batch
         committed = await self._commit(next(self._ids), batch, self._cursors())
-        self._committing = 0
+        self._committing = []
         self._after(batch, committed)
 
 

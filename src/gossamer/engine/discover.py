@@ -11,7 +11,7 @@ from gossamer.model.outcome import Found
 from gossamer.model.page import Link
 from gossamer.model.request import Request, Source
 from gossamer.policy.priority import priority_of
-from gossamer.policy.scope import Globs, Scope
+from gossamer.policy.scope import UNSURE, Globs, Scope
 from gossamer.policy.traps import TrapGuard
 
 _FAR = 1 << 40
@@ -52,12 +52,18 @@ class Discoverer:
         self._outside: set[int] = set()
 
     def learn(self, found: Iterable[Found]) -> None:
-        """Note that these are committed."""
+        """Note that these are committed, but for what was in doubt."""
+        if self._scope.is_partial:
+            found = [item for item in found if item.refusal != UNSURE]
         self._seen.learn(found)
 
     def join(self, root: str) -> None:
         """Widen the scope; what was outside may now be inside."""
         self._scope.join(root)
+        self._outside.clear()
+
+    def look_again(self) -> None:
+        """Ask the scope again about what was outside: roots may have joined that nobody told us of."""
         self._outside.clear()
 
     def links(self, request: Request, links: Sequence[Link]) -> tuple[Found, ...]:
@@ -82,17 +88,33 @@ class Discoverer:
 
     def _judge(self, link: Link, request: Request, depth: int) -> Found | None:
         refusal = self._scope.refusal(link.url, link.host)
-        if refusal:
-            # Outside the job: counted by nobody, or every page's links to the rest of the web would fill the ledger.
-            if len(self._outside) > 100_000:
-                self._outside.clear()
-            self._outside.add(link.fingerprint)
+        if refusal and refusal != UNSURE:
+            self._leave_outside(link.fingerprint)
             return None
         priority = priority_of(link.url, depth, Source.LINK, self._prefer)
         discovered = Request(link.url, link.fingerprint, link.host, depth, priority, request.url)
-        if self._max_depth is not None and depth > self._max_depth:
-            return Found(discovered, "depth")
-        return self._unless_trapped(discovered)
+        return Found(discovered, UNSURE) if refusal else self._unless_deep(discovered)
+
+    def decide(self, request: Request) -> Found | None:
+        """Decide about a finding that was refused as `UNSURE`, now that its roots are known; None if it is not the job's."""
+        refusal = self._scope.refusal(request.url, request.host)
+        if request.source is Source.REDIRECT:
+            return Found(request, refusal) if refusal else self._unless_trapped(request)
+        if refusal:
+            self._leave_outside(request.fingerprint)
+            return None
+        return self._unless_deep(request)
+
+    def _leave_outside(self, fingerprint: int) -> None:
+        """Note what is outside the job. Nobody counts it, or every page's links to the rest of the web would fill the ledger."""
+        if len(self._outside) > 100_000:
+            self._outside.clear()
+        self._outside.add(fingerprint)
+
+    def _unless_deep(self, request: Request) -> Found:
+        if self._max_depth is not None and request.depth > self._max_depth:
+            return Found(request, "depth")
+        return self._unless_trapped(request)
 
     def _unless_trapped(self, request: Request) -> Found:
         trap = self.traps.refusal(request.url, request.depth) if self.traps is not None else ""

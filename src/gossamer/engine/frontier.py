@@ -7,7 +7,7 @@ the two, the ledger still has, and `sweep` finds it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from gossamer.config.settings import PolitenessSettings
 from gossamer.contracts import Clock, Failpoint, Grouping, Ledger, Scheduler, no_failpoint
@@ -34,6 +34,7 @@ class Frontier:
         max_pages: int | None = None,
         max_pages_per_host: int | None = None,
         failpoint: Failpoint = no_failpoint,
+        decide: Callable[[tuple[Visit, ...]], Awaitable[tuple[Visit, ...]]] | None = None,
     ) -> None:
         self._ledger = ledger
         self._scheduler = scheduler
@@ -43,6 +44,8 @@ class Frontier:
         self._max_records = max_pages
         self._max_pages = max_pages_per_host
         self._failpoint = failpoint
+        #: Settles doubts about what visits have found, before their commit.
+        self._decide = decide
         self._swept = 0
 
     async def add(self, found: Sequence[Found], roots: Iterable[str], progress: str = "") -> Added:
@@ -107,18 +110,29 @@ class Frontier:
     ) -> Committed:
         """Commit visits, then settle their leases and schedule what became live. `Deferred` ones are already back."""
         visits = tuple(visit for _, visit in done)
+        if self._decide is not None:
+            visits = await self._decide(visits)
         groups = await self._scheduler.group_states({lease.group for lease, visit in done if visit.fetches})
         batch = Batch(batch_id, visits, tuple(groups), tuple(cursors), self._clock(), self._max_records)
-        committed = await self._ledger.commit(batch)
-        self._failpoint("settle:before")
-        recorded = frozenset(visit.known.request.fingerprint for visit in visits if visit.record)
-        await self._scheduler.settle(
-            [lease for lease, visit in done if visit.settles],
-            recorded - committed.lost - committed.duplicates,
+        # In a task of its own: where the run ends meanwhile, what is in the ledger is settled all the same.
+        leases = [lease for lease, visit in done if visit.settles]
+        committed = await _finished(
+            asyncio.create_task(self._commit(batch, leases), name=f"commit {batch_id}")
         )
-        self._failpoint("settle:after")
         await self._schedule(committed.live)
         return committed
+
+    async def _commit(self, batch: Batch, leases: Sequence[Lease]) -> Committed:
+        committed = await self._ledger.commit(batch)
+        self._failpoint("settle:before")
+        recorded = frozenset(visit.known.request.fingerprint for visit in batch.visits if visit.record)
+        await self._scheduler.settle(leases, recorded - committed.lost - committed.duplicates)
+        self._failpoint("settle:after")
+        return committed
+
+    async def forget(self, leases: Sequence[Lease]) -> None:
+        """Let the schedule forget requests that are over and not committed: the ledger still has them, and refills bring them."""
+        await self._scheduler.settle(leases)
 
     async def refill(self) -> int:
         """Fill windows that ran low; returns how many were filled."""
@@ -173,3 +187,14 @@ class Frontier:
     async def outlook(self) -> Outlook:
         """Describe what waits and until when."""
         return await self._scheduler.outlook()
+
+
+async def _finished(task: asyncio.Task[Committed]) -> Committed:
+    """Return what a task returns. A cancelled caller waits for its end, as it would for the ledger."""
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # looked at: the caller ends for another reason
+        raise

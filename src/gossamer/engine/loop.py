@@ -14,18 +14,16 @@ from gossamer.contracts import Clock, EventLog
 from gossamer.engine.committer import Committer, Done, log_entry
 from gossamer.engine.crew import Crew
 from gossamer.engine.frontier import Frontier
+from gossamer.engine.leaving import abandon, give_back, let_finish
 from gossamer.engine.outputs import Outputs
 from gossamer.engine.page_limit import PageLimit
+from gossamer.engine.problems import log_problems
 from gossamer.engine.report import Report
 from gossamer.engine.seeds import Seeds
 from gossamer.engine.tally import Tally
-from gossamer.model.outcome import Committed, Crashed, Deferred, Found, Pause, Retry, Settled, State, Visit
+from gossamer.model.outcome import Committed, Crashed, Deferred, Found, Visit
 from gossamer.model.request import Lease
 from gossamer.model.schedule import Added, Lost, Outlook
-
-#: So many times what it can fetch at once a worker may have fetched before it hears what others did meanwhile.
-_ROUNDS_UNDER_WAY = 8
-
 
 #: A schedule that runs dry while there are hosts for it is looked after so many times as often.
 _EARLY_SWEEPS = 20
@@ -138,7 +136,8 @@ class Loop:
                 crew = group.create_task(self._crew.run(self), name="crew")
                 seeding = group.create_task(self._seed(), name="seeds")
                 refill = group.create_task(self._refill(), name="refill")
-                await self._dispatch()
+                dispatch = asyncio.create_task(self._dispatch(), name="dispatch")
+                await let_finish(dispatch, lambda: self.stop(Ending.INTERRUPTED))
                 for task in (seeding, refill):
                     task.cancel()
                 await self._drain()
@@ -146,9 +145,14 @@ class Loop:
                 self.committer.close()
                 await committer
                 await asyncio.wait([crew])
-                await self._give_back()
+                await give_back(self._frontier, list(self._open.values()), self._clock)
                 self._outputs.close()
                 await outputs
+        except (Exception, asyncio.CancelledError):
+            await abandon(
+                self._frontier, self._open.values(), self._reports, self.committer.unfinished(), self._clock
+            )
+            raise
         finally:
             if timer is not None:
                 timer.cancel()
@@ -157,11 +161,11 @@ class Loop:
     def stop(self, ending: Ending, *, grace_seconds: float | None = None) -> None:
         """End the run: what is under way is finished and committed, nothing new begins.
 
-        What is not finished within the grace period is given up; `grace_seconds` can shorten it, also later.
+        What is not finished within the grace period is given up; `grace_seconds` can change it, also later.
         """
         self.ending = self.ending or ending
         if grace_seconds is not None:
-            self._grace_seconds = min(self._grace_seconds, grace_seconds)
+            self._grace_seconds = grace_seconds
         self._wake.set()
 
     async def _seed(self) -> None:
@@ -347,32 +351,12 @@ class Loop:
         for visit in visits:
             if visit.root and visit.known.request.fingerprint not in committed.lost:
                 self._crew.join(visit.root)
-        self._log_problems(visits)
+        log_problems(self._log, visits)
         if committed.records:
             self._outputs.feed(log_entry(committed))
         if committed.live:
             self._appetite.set()
         self._wake.set()
-
-    def _log_problems(self, visits: Sequence[Visit]) -> None:
-        """Write a line for what did not go well; ordinary pages are in the ledger."""
-        for visit in visits:
-            url = visit.known.request.url
-            for note in visit.notes:
-                self._log.write("note", url=url, text=note)
-            match visit.outcome:
-                case Settled(State.FAILED | State.HELD | State.REFUSED as state, reason, detail):
-                    self._log.write(state.label, url=url, reason=reason, detail=detail)
-                case Retry(reason, not_before, detail):
-                    self._log.write("retry", url=url, reason=reason, detail=detail, not_before=not_before)
-                case Crashed(alone, poison):
-                    self._log.write("crashed", url=url, alone=alone, poison=poison)
-
-    async def _give_back(self) -> None:
-        """Let others have what was not finished in time: it is still live, and nobody here works on it any more."""
-        for lease in list(self._open.values()):
-            # Whether it was started is not known here: as if it had been, just now.
-            await self._frontier.release(lease, Pause(self._clock()), put_back=True)
 
     async def _drain(self) -> None:
         """Let what is under way come to its end, within the grace period."""

@@ -174,6 +174,11 @@ class ProcessCrew:
         assert self._desk is not None
         self._desk.reported(lease, untouched(lease))
 
+    def stock(self, cookies: list[bytes]) -> None:
+        """Tell every child of cookies that others have set or removed, in the order that happened."""
+        for child in self._all():
+            child.send(Stocked(cookies))
+
     async def run(self, desk: Desk) -> None:
         """Keep the children alive until cancelled."""
         self._desk = desk

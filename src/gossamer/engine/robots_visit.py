@@ -28,6 +28,8 @@ REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _MAX_REDIRECTS = 5
 _WHERE, _HOPS = "robots_at", "robots_hops"
 _DETOUR_SECONDS = 300.0
+#: So many are remembered before those that are over are forgotten.
+_MAX_DETOURS = 1000
 _POLL_SECONDS = 1.0
 _NO_RULING = Ruling(allowed=True, rule="", crawl_delay=None, version=0)
 
@@ -111,7 +113,11 @@ class RobotsVisitor:
         return self._learn(origin, url, lease, answer)
 
     def _detour(self, origin: str, target: str, url: str, lease: Lease, answer: Response) -> Report:
-        self._detours[origin] = self._clock() + _DETOUR_SECONDS
+        now = self._clock()
+        if len(self._detours) >= _MAX_DETOURS:
+            # Others may have brought them home.
+            self._detours = {name: until for name, until in self._detours.items() if until > now}
+        self._detours[origin] = now + _DETOUR_SECONDS
         request = lease.request
         metadata = {**request.metadata, _WHERE: target, _HOPS: str(_hops(request) + 1)}
         hop = Hop(msgspec.structs.replace(request, host=host_of(target), metadata=metadata))

@@ -127,7 +127,7 @@ class Run:
             hosts=outlook.hosts,
             next_due=next_due,
             seeding=loop.seeding,
-            waiting=_why_waiting(loop.in_flight, outlook.queued, next_due),
+            waiting=_why_waiting(loop.in_flight, outlook.queued, next_due, is_new=outlook.is_new),
             slowest=tuple(HostSpeed(host, t.fetches, t.mean) for host, t in slowest),
             ending=f"draining: {loop.ending}" if loop.ending else "",
         )
@@ -145,11 +145,13 @@ def by_label(counts: Counter[tuple[State, str]]) -> dict[str, dict[str, int]]:
     return states
 
 
-def _why_waiting(in_flight: int, queued: int, next_due: float | None) -> str:
+def _why_waiting(in_flight: int, queued: int, next_due: float | None, *, is_new: bool) -> str:
     if in_flight or not queued:
         return ""
     if next_due is None:
         return "waiting for the ledger"
+    if is_new:
+        return "waiting: the schedule in Redis is new"
     return (
         "keeping the delay of its hosts" if next_due < 5 else "its hosts asked for a pause or are backing off"
     )

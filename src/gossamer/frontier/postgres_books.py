@@ -23,6 +23,8 @@ from gossamer.policy.cookies import MAX_COOKIES
 
 #: First half of the key of a job's lock on its books.
 _BOOKS = 0x676F7373
+#: Cookies whose removal is remembered, the newest: until every worker has looked, about a second later.
+MAX_REMOVED_COOKIES = 500
 _NO_ANSWER = frozenset({ROBOTS_UNREACHABLE, ROBOTS_ASSUMED})
 _NEVER_ASKED = RobotsFile("", 0.0, ROBOTS_UNREACHABLE, b"", 0)
 
@@ -98,14 +100,29 @@ _ROBOTS_FAILED = """
     INSERT INTO robots_failures(job, origin, since) VALUES (%s::integer, %s, %s::double precision) ON CONFLICT DO NOTHING
 """
 _ROBOTS_ANSWERED = "DELETE FROM robots_failures WHERE job = %s::integer AND origin = %s"
+# A cookie that a server removed leaves a row for a while, under a key that no cookie has (a line end before its own): workers
+# that have the cookie read it as they read a newer one. What it holds has expired, also for workers that know of no such rows.
 _DROP_COOKIES = "DELETE FROM cookies WHERE job = %s::integer AND key = ANY(%s::text[])"
+_REMOVE_COOKIES = """
+    WITH gone AS (DELETE FROM cookies WHERE job = %s::integer AND key = ANY(%s::text[]) RETURNING key)
+    INSERT INTO cookies(job, key, data)
+    SELECT %s::integer, chr(10) || w.key, w.data
+    FROM unnest(%s::text[], %s::bytea[]) WITH ORDINALITY AS w(key, data, place)
+    WHERE w.key IN (SELECT key FROM gone) ORDER BY w.place
+    ON CONFLICT (job, key) DO UPDATE SET id = DEFAULT, data = excluded.data
+"""
 _ADD_COOKIES = """
     INSERT INTO cookies(job, key, data) SELECT %s::integer, * FROM unnest(%s::text[], %s::bytea[])
 """
 _TRIM_COOKIES = """
     DELETE FROM cookies WHERE job = %s::integer AND id <=
-        (SELECT id FROM cookies WHERE job = %s::integer ORDER BY id DESC LIMIT 1 OFFSET %s)
+        (SELECT id FROM cookies WHERE job = %s::integer AND left(key, 1) <> chr(10) ORDER BY id DESC LIMIT 1 OFFSET %s)
 """
+_TRIM_REMOVED = """
+    DELETE FROM cookies WHERE job = %s::integer AND left(key, 1) = chr(10) AND id <=
+        (SELECT id FROM cookies WHERE job = %s::integer AND left(key, 1) = chr(10) ORDER BY id DESC LIMIT 1 OFFSET %s)
+"""
+_COOKIES = "SELECT data FROM cookies WHERE job = %s::integer AND left(key, 1) <> chr(10) ORDER BY id"
 _COOKIES_AFTER = "SELECT id, data FROM cookies WHERE job = %s::integer AND id > %s::bigint ORDER BY id"
 _ROOTS = """
     INSERT INTO roots(job, root) SELECT %s::integer, * FROM unnest(%s::text[]) ON CONFLICT DO NOTHING
@@ -269,21 +286,33 @@ def cookies(job: int, stored: Sequence[StoredCookie]) -> list[Query]:
     """Keep the newest cookies, in the order they were set."""
     if not stored:
         return []
-    last: dict[str, bytes] = {}
+    last: dict[str, StoredCookie] = {}
     for cookie in stored:
         # One that is set again becomes the newest.
         last.pop(cookie.key, None)
-        last[cookie.key] = cookie.data
-    kept = {key: data for key, data in last.items() if data}
-    return [
-        Query(_DROP_COOKIES, (job, Texts(list(last)))),
+        last[cookie.key] = cookie
+    gone = {key: cookie.data for key, cookie in last.items() if cookie.removed}
+    others = [key for key in last if key not in gone]
+    kept = {key: last[key].data for key in others if last[key].data}
+    queries = [
+        Query(_DROP_COOKIES, (job, Texts([*others, *(f"\n{key}" for key in kept)]))),
         Query(_ADD_COOKIES, (job, Texts(list(kept)), Blobs(list(kept.values())))),
         Query(_TRIM_COOKIES, (job, job, MAX_COOKIES)),
     ]
+    if gone:
+        keys = Texts(list(gone))
+        queries.append(Query(_REMOVE_COOKIES, (job, keys, job, keys, Blobs(list(gone.values())))))
+        queries.append(Query(_TRIM_REMOVED, (job, job, MAX_REMOVED_COOKIES)))
+    return queries
+
+
+def all_cookies(job: int) -> Query:
+    """Ask for the cookies there are, in the order they were set."""
+    return Query(_COOKIES, (job,))
 
 
 def cookies_after(job: int, number: int) -> Query:
-    """Ask for the cookies that were set since the one of that number, in the order they were set."""
+    """Ask for the cookies that were set or removed since the one of that number, in the order that happened."""
     return Query(_COOKIES_AFTER, (job, number))
 
 

@@ -316,10 +316,13 @@ class PostgresLedger:
 
     async def cookies(self) -> list[bytes]:
         """Return the cookies that visits have brought, the one set longest ago first."""
-        return [data for _, data in await self.cookies_after(0)]
+        return [data for (data,) in (await self._pool.read(books.all_cookies(self._job)))[0].rows]
 
     async def cookies_after(self, number: int) -> list[tuple[int, bytes]]:
-        """Return the cookies that were set since the one of that number, each with its own; none appears before these."""
+        """Return the cookies that were set or removed since the one of that number, each with its own.
+
+        None appears before these. What was removed is there as an expired cookie, for as long as the removal is new.
+        """
         # A cookie that is set again has a new number, and numbers are given under the lock of the job's books.
         return [
             (n, data) for n, data in (await self._pool.read(books.cookies_after(self._job, number)))[0].rows

@@ -24,6 +24,11 @@ class Epochs:
         self._until[partition] = asked_at + self._slack
         return self._numbers[partition]
 
+    def settled_at(self) -> float:
+        """Return until when the newest epoch makes groups wait, by the server's clock."""
+        began = [float(words[1]) for name in self._names if len(words := name.split()) > 1]
+        return max(began, default=0.0) + self._slack
+
     def number(self, partition: int) -> int:
         """Return the number of the epoch that a partition is in."""
         return self._numbers[partition]

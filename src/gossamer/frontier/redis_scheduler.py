@@ -389,4 +389,5 @@ class RedisScheduler(RedisControls):
             next_due=min(due) - self._calls.skew.seconds if due else None,
             stale=self._stale + self._calls.stale,
             workers=self._affinity.count,
+            is_new=self._calls.server_now() < self._calls.epochs.settled_at(),
         )

@@ -239,7 +239,7 @@ class SqliteLedger:
         # Deleted first, so that one that is set again becomes the newest.
         for cookie in cookies:
             self._db.execute("DELETE FROM cookies WHERE key = ?", (cookie.key,))
-            if cookie.data:
+            if cookie.data and not cookie.removed:
                 self._db.execute("INSERT INTO cookies(key, data) VALUES (?, ?)", (cookie.key, cookie.data))
         # What jars push out they say; but several processes have several jars, and a crash silences one.
         self._db.execute(

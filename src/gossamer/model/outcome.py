@@ -168,8 +168,10 @@ class StoredCookie(msgspec.Struct, frozen=True, gc=False):
     """A cookie as the ledger keeps it: by a key that a later cookie of the same place has too."""
 
     key: str
-    #: As the cookie jar wrote it; empty removes the cookie.
+    #: As the cookie jar wrote it; empty where there was no more room for it.
     data: bytes
+    #: The server has taken it back. `data` then makes any jar that loads it do the same.
+    removed: bool = False
 
 
 class Content(msgspec.Struct, frozen=True, gc=False):

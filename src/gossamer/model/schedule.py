@@ -69,3 +69,5 @@ class Outlook(msgspec.Struct, frozen=True):
     stale: int = 0
     #: Who leases, as far as is known.
     workers: int = 1
+    #: It was made anew, and leaves hosts alone for a moment: others may have asked them just before.
+    is_new: bool = False

@@ -111,7 +111,7 @@ class Baked(msgspec.Struct, frozen=True, tag="baked"):
 
 
 class Stocked(msgspec.Struct, frozen=True, tag="stocked"):
-    """Parent to child, when it starts: the cookies there are, as the jar writes them."""
+    """Parent to child, when it starts: the cookies there are; later: those that others have set or removed. As the jar writes them."""
 
     cookies: list[bytes]
 

@@ -125,12 +125,12 @@ class CookieJar:
         origin = self._origin(url)
         if origin is None:
             return ()
-        changed: dict[str, bytes] = {}
+        changed: dict[str, StoredCookie] = {}
         for header in set_cookie_headers:
             cookie = _parse(header, origin, now)
             if cookie is not None and not self._hides_secure(cookie, origin):
                 changed |= self._put(cookie, now)
-        return tuple(StoredCookie(key, data) for key, data in changed.items())
+        return tuple(changed.values())
 
     def header_for(self, url: str, now: float) -> str:
         """Return the Cookie header for a request to `url`, or an empty string: longest paths first, then oldest."""
@@ -189,23 +189,24 @@ class CookieJar:
             for kept in self._near(origin)
         )
 
-    def _put(self, cookie: Cookie, now: float) -> dict[str, bytes]:
-        """Keep a cookie, or remove it if it is expired; returns what changed by it, as the ledger writes it."""
+    def _put(self, cookie: Cookie, now: float) -> dict[str, StoredCookie]:
+        """Keep a cookie, or remove it if it is expired; returns what changed by it, by key, for the ledger."""
         key = cookie.key
         # Taken out and put back in, so that both dicts stay in the order of last setting.
         shelf = self._shelves.pop(cookie.domain, {})
         replaced = shelf.pop(key, None)
         self._count -= replaced is not None
-        data = b""
-        if not cookie.expired(now):
+        if cookie.expired(now):
+            stored = StoredCookie(key, _encode(_expired(cookie)), removed=True)
+        else:
             self._serial = max(self._serial, cookie.serial) + 1
             serial = replaced.serial if replaced else cookie.serial or self._serial
             shelf[key] = kept = msgspec.structs.replace(cookie, serial=serial)
-            data = _encode(kept)
+            stored = StoredCookie(key, _encode(kept))
             self._count += 1
         if shelf:
             self._shelves[cookie.domain] = shelf
-        return {key: data, **dict.fromkeys(self._keep_bounds(shelf, now), b"")}
+        return {key: stored, **{other: StoredCookie(other, b"") for other in self._keep_bounds(shelf, now)}}
 
     def _keep_bounds(self, shelf: _Shelf, now: float) -> list[str]:
         """Push out what is too much; returns the keys of that."""
@@ -223,6 +224,11 @@ class CookieJar:
             if not oldest:
                 del self._shelves[domain]
         return spent
+
+
+def _expired(cookie: Cookie) -> Cookie:
+    """Return a cookie that removes this one from any jar, whatever the time there."""
+    return msgspec.structs.replace(cookie, value="", expires=0.0)
 
 
 def _parse(header: str, origin: _Origin, now: float) -> Cookie | None:

@@ -13,6 +13,8 @@ from gossamer.policy.shard import WHOLE, parse_shard
 
 #: Roots kept in memory. A crawl with more seeds than this on hosts of their own asks the ledger.
 MAX_ROOTS = 200_000
+#: The refusal of a URL that may belong to the job: it depends on roots that nobody here knows of.
+UNSURE = "unsure"
 
 
 class Scope:
@@ -22,11 +24,15 @@ class Scope:
     target of a seed's redirect does. Globs are matched against the whole URL, or against path and query
     where they begin with a slash; `*` matches anything, slashes too. With a shard, each host (with scope
     `domain`, each registrable domain) belongs to one job of several, and only to that. Only `MAX_ROOTS` roots are kept in
-    memory: with more of them, `is_root` is asked for those that are not.
+    memory: with more of them, `is_root` is asked for those that are not. It must not wait: None stands for an answer that
+    must be had elsewhere.
     """
 
     def __init__(
-        self, settings: ScopeSettings, roots: Iterable[str] = (), is_root: Callable[[str], bool] | None = None
+        self,
+        settings: ScopeSettings,
+        roots: Iterable[str] = (),
+        is_root: Callable[[str], bool | None] | None = None,
     ) -> None:
         self._name: ScopeName = settings.scope
         self._roots = set(islice(roots, MAX_ROOTS))
@@ -40,15 +46,32 @@ class Scope:
         """What spans the scope."""
         return frozenset(self._roots)
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether there may be roots that are not in memory."""
+        return len(self._roots) >= MAX_ROOTS and self._is_root is not None
+
     def join(self, root: str) -> None:
         """Widen the scope by the root of another seed."""
         if len(self._roots) < MAX_ROOTS:
             self._roots.add(root)
 
-    def _spans(self, root: str) -> bool:
+    def _spans(self, root: str) -> bool | None:
         if root in self._roots:
             return True
         return len(self._roots) >= MAX_ROOTS and self._is_root is not None and self._is_root(root)
+
+    def roots_over(self, url: str, host: str) -> list[str]:
+        """Return the roots any of which would bring a URL into the scope."""
+        match self._name:
+            case "host":
+                return [host]
+            case "domain":
+                return [registrable_domain(host)]
+            case "prefix":
+                return [host + folder for folder in _folders(_path(url))]
+            case "page" | "any":
+                return []
 
     def root_of(self, url: str, host: str) -> str:
         """Return what a seed adds to the scope; empty where the scope has no roots."""
@@ -63,12 +86,16 @@ class Scope:
                 return ""
 
     def refusal(self, url: str, host: str) -> str:
-        """Return why a discovered URL is not followed: `shard`, `scope`, `excluded`, or empty if it is."""
+        """Return why a discovered URL is not followed: `shard`, `scope`, `excluded`, or empty if it is.
+
+        `UNSURE` where that depends on whether one of `roots_over` the URL is a root.
+        """
         if self.owner(host):
             return "shard"
-        if not self._within(url, host):
-            return "scope"
-        return self.exclusion(url)
+        within = self._within(url, host)
+        if within is None:
+            return self.exclusion(url) or UNSURE
+        return self.exclusion(url) if within else "scope"
 
     def owner(self, host: str) -> str:
         """Return the shard that has the host, such as `2/3`, where it is another: that binds seeds too."""
@@ -83,7 +110,7 @@ class Scope:
             return "excluded"
         return ""
 
-    def _within(self, url: str, host: str) -> bool:
+    def _within(self, url: str, host: str) -> bool | None:
         match self._name:
             case "host":
                 return self._spans(host)
@@ -94,7 +121,16 @@ class Scope:
             case "page":
                 return False
             case "prefix":
-                return any(self._spans(host + folder) for folder in _folders(_path(url)))
+                return self._is_below(url, host)
+
+    def _is_below(self, url: str, host: str) -> bool | None:
+        is_sure = True
+        for folder in _folders(_path(url)):
+            spans = self._spans(host + folder)
+            if spans:
+                return True
+            is_sure = is_sure and spans is not None
+        return False if is_sure else None
 
 
 class Globs:

@@ -15,7 +15,8 @@ import msgspec
 import pytest
 
 from gossamer.contracts import Failpoint, JobLedger, no_failpoint
-from gossamer.model.outcome import Crashed, Outcome, Retry, Revival, Settled, State, Visit
+from gossamer.model.outcome import Crashed, Outcome, Retry, Revival, Settled, State, StoredCookie, Visit
+from gossamer.policy.cookies import MAX_COOKIES
 from gossamer.testing.frontier_cases import NOW, REDIRECTED, batch, found, names_of, visit
 from gossamer.testing.ledger_contract import Cut, LedgerMaker, PowerCut, add_one
 
@@ -171,6 +172,37 @@ class BooksContract(BooksMaker):
         assert len(await ledger.roots(1)) == 1
 
     @on_books
+    async def test_a_cookie_that_a_server_removed_is_forgotten_and_may_be_set_again(
+        self, ledger: JobLedger
+    ) -> None:
+        one = await add_one(ledger, "a.test/1")
+        steps = [
+            (StoredCookie("a", b"1"), StoredCookie("b", b"2"), StoredCookie("c", b"3")),
+            (StoredCookie("a", b"gone", removed=True), StoredCookie("none", b"gone", removed=True)),
+            # Set and removed in one response, and the other way round.
+            (StoredCookie("d", b"4"), StoredCookie("d", b"gone", removed=True)),
+            (StoredCookie("c", b"gone", removed=True), StoredCookie("c", b"5")),
+            (StoredCookie("a", b"gone", removed=True),),
+            (StoredCookie("a", b"6"),),
+        ]
+        for number, step in enumerate(steps):
+            await ledger.commit(batch(str(number), _with_cookies(visit(one), step)))
+        assert await ledger.cookies() == [b"2", b"5", b"6"]
+
+    @on_books
+    async def test_what_was_removed_takes_no_place_from_the_cookies_that_are_kept(
+        self, ledger: JobLedger
+    ) -> None:
+        one = await add_one(ledger, "a.test/1")
+        many = [f"{number}" for number in range(MAX_COOKIES)]
+        stay = tuple(StoredCookie(f"stay {key}", key.encode()) for key in many)
+        come = tuple(StoredCookie(f"go {key}", b"x") for key in many[:100])
+        go = tuple(StoredCookie(cookie.key, b"gone", removed=True) for cookie in come)
+        for number, step in enumerate([stay[:-100], come, go, stay[-100:]]):
+            await ledger.commit(batch(str(number), _with_cookies(visit(one), step)))
+        assert await ledger.cookies() == [key.encode() for key in many]
+
+    @on_books
     async def test_notes_are_kept_by_their_keys_and_seeding_is_one(self, ledger: JobLedger) -> None:
         assert await ledger.get_meta("seeding") == ""
         await ledger.add([found("a.test/1")], progress="17")
@@ -187,6 +219,10 @@ class BooksContract(BooksMaker):
         (again,) = (await ledger.commit(batch("1", visit(one, DIED)))).live
         assert await ledger.revive(Revival(tuple(State))) == 0
         assert await ledger.take("a.test", 9, NOW) == [again]
+
+
+def _with_cookies(sent: Visit, cookies: tuple[StoredCookie, ...]) -> Visit:
+    return msgspec.structs.replace(sent, cookies=cookies)
 
 
 def _with_root(sent: Visit, root: str) -> Visit:

@@ -75,7 +75,7 @@ class CrawlRig:
         *arguments: str,
         stdin: bytes = b"",
         environment: Mapping[str, str] | None = None,
-        seconds: float = 60.0,
+        seconds: float = 120.0,
     ) -> Ended:
         """Run a command in a process of its own."""
         command = [sys.executable, "-m", "gossamer", *arguments]
