@@ -28,8 +28,8 @@ from gossamer.policy.shard import WHOLE, parse_shard
 from gossamer.sinks.spec import open_sink
 
 _MAX_NAME_BYTES = 200
-#: It is a part of keys in Redis. A dot in front is left to what is no job.
-_SHARED_NAME = re.compile(r"[\w-][\w.-]*")
+#: It is a part of keys in Redis. A dot in front is left to what is no job, and a dash to flags.
+_SHARED_NAME = re.compile(r"\w[\w.-]*")
 #: Settings that may hold a password.
 _SECRET = frozenset({"header", "proxy", "hosts"})
 #: Of a host or a file, in the name of a job.
@@ -82,8 +82,8 @@ def absolute(outputs: Sequence[str]) -> tuple[str, ...]:
 
 def job_folder(jobs_dir: Path, name: str) -> JobFolder:
     """Return where a job of this name lives. Raises `UsageError` for a name that is not one of a folder."""
-    # Names that begin with a dot are left to what is no job: `.`, `..` and hidden files.
-    bad = not name.strip() or name.startswith(".") or not name.isprintable() or "/" in name
+    # Names that begin with a dot are left to what is no job: `.`, `..` and hidden files. One with a dash is a flag.
+    bad = not name.strip() or name.startswith((".", "-")) or not name.isprintable() or "/" in name
     if bad or len(name.encode()) > _MAX_NAME_BYTES:
         raise _unusable(name)
     return JobFolder(jobs_dir / name)
@@ -100,7 +100,7 @@ def shared_job_name(given: str, spec: JobSpec) -> str:
 def _unusable(name: str) -> UsageError:
     return UsageError(
         f"--job {name[:80]!r} is not a usable name: take up to {_MAX_NAME_BYTES} bytes of letters, digits,"
-        " dots and dashes, and no dot in front"
+        " dots and dashes, and neither of those in front"
     )
 
 

@@ -13,6 +13,7 @@ from gossamer.contracts import Clock
 from gossamer.engine.seeds import BadLines, Seeds
 from gossamer.frontier.postgres_jobs import JobRow, change_settings, create_job
 from gossamer.frontier.postgres_ledger import PostgresLedger
+from gossamer.frontier.postgres_pool import PostgresPool
 from gossamer.model.outcome import Found
 from gossamer.model.schedule import Added
 from gossamer.parts import revive, url_policy
@@ -21,6 +22,8 @@ from gossamer.scopes import shared_scope
 
 #: A submit is heard of this often.
 _BEAT_SECONDS = 10.0
+#: How far the seeding of a job has come whose standard input is read once more.
+_AGAIN = "again"
 
 
 class Submitted(msgspec.Struct, frozen=True):
@@ -37,14 +40,29 @@ async def make_job(cluster: Cluster, name: str, spec: JobSpec) -> JobRow:
     Raises `UsageError` where another job has the name.
     """
     identity = msgspec.json.encode(spec.identity(), order="sorted").decode()
-    settings = msgspec.json.encode(spec.to_toml(), order="sorted").decode()
-    job = await create_job(cluster.pool, name, identity, settings, cluster.clock())
+    job = await create_job(cluster.pool, name, identity, _settings_text(spec), cluster.clock())
+    ledger = cluster.ledger(job.id)
+    if job.seeding == "closed" and spec.input == "-":
+        # There may be more to read this time. Heard of first: nobody must take it for a submit that died.
+        await _beat(ledger, cluster.clock)
+        await ledger.set_meta("seeding", _AGAIN)
+        job = msgspec.structs.replace(job, seeding=_AGAIN)
+    return await change_job(cluster.pool, ledger, job, spec)
+
+
+async def change_job(pool: PostgresPool, ledger: PostgresLedger, job: JobRow, spec: JobSpec) -> JobRow:
+    """Let a job go on with the limits and rates that it is to have now, and with what they held up."""
+    settings = _settings_text(spec)
     if job.settings != settings:
-        await change_settings(cluster.pool, job.id, settings)
+        await change_settings(pool, job.id, settings)
         job = msgspec.structs.replace(job, settings=settings)
     if job.seeding:
-        await revive(cluster.ledger(job.id), spec.settings)
+        await revive(ledger, spec.settings)
     return job
+
+
+def _settings_text(spec: JobSpec) -> str:
+    return msgspec.json.encode(spec.to_toml(), order="sorted").decode()
 
 
 async def submit(cluster: Cluster, job: JobRow, told: Callable[[int], None]) -> Submitted:

@@ -38,8 +38,10 @@ class Workforce:
         self._sulking: dict[int, float] = {}
         #: Jobs that this worker cannot work on until somebody changes something, and why.
         self._unfit: dict[int, UsageError] = {}
-        #: Jobs whose time or size is used up.
-        self._finished: set[int] = set()
+        #: Jobs that are done but for a submit that died, and what is to be said about it.
+        self._orphaned: dict[int, UsageError] = {}
+        #: Jobs whose time or size is used up, and the settings that said so.
+        self._finished: dict[int, str] = {}
         self._stopping = False
         self._wake = asyncio.Event()
 
@@ -92,7 +94,7 @@ class Workforce:
                 asked = await asyncio.gather(*map(self._has_work, jobs))
                 waiting = [job for job, has_work in zip(jobs, asked, strict=True) if has_work]
                 for job in waiting:
-                    if job.id not in self._parts and self._sulking.get(job.id, 0.0) <= self._cluster.clock():
+                    if self._may_begin(job):
                         self._parts[job.id] = None
                         group.create_task(self._take_part(job), name=f"job {job.name}")
                 if self._exit_when_done and not self._parts:
@@ -101,9 +103,14 @@ class Workforce:
                         return
                 await self._rest()
 
+    def _may_begin(self, job: JobRow) -> bool:
+        is_free = job.id not in self._parts and job.id not in self._orphaned
+        return is_free and not job.paused and self._sulking.get(job.id, 0.0) <= self._cluster.clock()
+
     def _check_fit(self, waiting: Sequence[JobRow]) -> None:
         """Raise why, where nothing is left but jobs that this worker cannot do: waiting for them would be for ever."""
-        unfit = [self._unfit[job.id] for job in waiting if job.id in self._unfit]
+        why = self._unfit | self._orphaned
+        unfit = [why[job.id] for job in waiting if job.id in why]
         if unfit and len(unfit) == len(waiting):
             raise unfit[0]
 
@@ -118,27 +125,32 @@ class Workforce:
         jobs = await list_jobs(self._cluster.pool, self._only)
         if self._only and not jobs:
             raise UsageError(f"there is no job {self._only} at {self._cluster.pool.place}: submit it first")
-        return [job for job in jobs if not job.stopped and job.id not in self._finished]
+        return [job for job in jobs if not job.stopped and self._finished.get(job.id) != job.settings]
 
     async def _has_work(self, job: JobRow) -> bool:
+        self._orphaned.pop(job.id, None)
+        if job.paused and not self._exit_when_done:
+            return False
         ledger = self._cluster.ledger(job.id)
-        if job.paused:
-            # Whoever waits for the end of a paused job waits for its resumption.
-            return self._exit_when_done
         if job.id not in self._parts and await ledger.is_drained():
             return False
         if job.seeding != "closed" and self._exit_when_done:
             await self._check_submit(job, ledger)
+        # Whoever waits for the end of a paused job waits for its resumption.
         return True
 
     async def _check_submit(self, job: JobRow, ledger: PostgresLedger) -> None:
-        """Raise `UsageError` where all is done but for a submit that died: waiting for it would be for ever."""
+        """Leave a job alone that is done but for a submit that died: waiting for it would be for ever."""
         heard_at = float(await ledger.get_meta("seeding_at") or job.created_at)
-        counts = await ledger.counts()
-        if self._cluster.clock() - heard_at > DEAD_SUBMIT_SECONDS and not counts[State.QUEUED, ""]:
-            raise UsageError(
-                f"the submit of job {job.name} stopped half-way: run it again, and it goes on from there"
-            )
+        is_dead = self._cluster.clock() - heard_at > DEAD_SUBMIT_SECONDS
+        if not is_dead or (await ledger.counts())[State.QUEUED, ""]:
+            return
+        self._orphaned[job.id] = UsageError(
+            f"the submit of job {job.name} stopped half-way: run it again, and it goes on from there"
+        )
+        part = self._parts.get(job.id)
+        if part is not None:
+            part.loop.stop(Ending.INTERRUPTED)
 
     async def _take_part(self, job: JobRow) -> None:
         try:
@@ -167,7 +179,7 @@ class Workforce:
             ending = await part.run()
             log.write("job_ended", job=job.name, ending=str(ending), pages=part.loop.tally.pages)
             if ending in {Ending.TIME_LIMIT, Ending.SIZE_LIMIT}:
-                self._finished.add(job.id)
+                self._finished[job.id] = job.settings
 
     async def _rest(self) -> None:
         handle = asyncio.get_running_loop().call_later(self._cluster.seconds_to_look(), self._wake.set)

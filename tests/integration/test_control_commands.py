@@ -19,13 +19,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
 import psycopg
 import pytest
 
 from gossamer.cli.job_lookup import job_is_locked
 from gossamer.cli.main import main
+from gossamer.config.job_file import JobSpec
 from gossamer.config.redis import RedisSettings
-from gossamer.config.settings import FrontierSettings, PolitenessSettings
+from gossamer.config.settings import FrontierSettings, PolitenessSettings, Settings
 from gossamer.errors import UsageError
 from gossamer.frontier import controls
 from gossamer.frontier.controls import Controls, read_controls, restore_controls
@@ -119,7 +121,8 @@ def shared(redis: RedisServer) -> Iterator[Shared]:
 
 
 async def write_job(pool: PostgresPool, name: str = "news", pages: int = 3) -> None:
-    job = await create_job(pool, name, "spec", "{}", NOW)
+    spec = JobSpec("crawl", ("http://a.example/",), "", (), Settings())
+    job = await create_job(pool, name, "spec", msgspec.json.encode(spec.to_toml()).decode(), NOW)
     ledger = PostgresLedger(pool, job.id, lambda: NOW)
     names = [f"a.example/{n}" for n in range(pages)] + ["b.example/0"]
     added = await ledger.add([found(each) for each in names])
@@ -234,14 +237,14 @@ def test_without_redis_the_database_has_it_and_with_redis_away_it_has_it_too(
 
 
 @needs_servers
-def test_an_unknown_job_and_settings_for_a_shared_one_are_usage_errors(
+def test_an_unknown_job_and_files_for_workers_are_usage_errors(
     capsys: pytest.CaptureFixture[str], shared: Shared
 ) -> None:
     for word in ("pause", "stop", "resume", "sources"):
         code, _, err = run(capsys, word, "olds", "--postgres", shared.dsn)
         assert (code, "there is no job olds" in err) == (2, True)
-    code, _, err = run(capsys, "resume", "news", "--delay", "3", "--postgres", shared.dsn)
-    assert (code, "as it was submitted" in err) == (2, True)
+    code, _, err = run(capsys, "resume", "news", "-o", "news.csv", "--postgres", shared.dsn)
+    assert (code, "gossamer export news -o news.csv" in err) == (2, True)
 
 
 @pytest.mark.parametrize("word", ["pause", "stop"])
@@ -256,7 +259,7 @@ def test_a_running_crawl_is_ended_and_can_be_resumed(
             wait_until(lambda: job_is_locked(tmp_path / "docs") == crawl.pid and has_signals(crawl.pid))
             code, out, _ = run(capsys, word, "docs", "--jobs-dir", str(tmp_path))
             assert (code, f"Process {crawl.pid}" in out, "gossamer resume docs" in out) == (0, True, True)
-            assert crawl.wait(30) == 143
+            assert crawl.wait(60) == 143
         finally:
             crawl.kill()
             crawl.communicate()
@@ -272,7 +275,7 @@ def has_signals(pid: int) -> bool:
 
 
 def wait_until(is_true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not is_true():
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -335,6 +335,7 @@ def test_commands_print_through_one_module_only() -> None:
         "...",
         "..a",
         ".host-clocks",
+        "-a",
         " ",
         "a/b",
         "a\nb",
@@ -355,7 +356,7 @@ def test_a_name_that_is_not_one_of_a_folder_is_refused(rig: CrawlRig, name: str)
     assert sorted(rig.folder.rglob("*")) == before
 
 
-@pytest.mark.parametrize("name", ["a", "a..", "job 1", "漢字", "x" * 200, "-a", "a\\b", "~", "%2e%2e%2f"])
+@pytest.mark.parametrize("name", ["a", "a..", "job 1", "漢字", "x" * 200, "a-", "a\\b", "~", "%2e%2e%2f"])
 def test_any_other_name_is_a_folder_among_the_jobs(tmp_path: Path, name: str) -> None:
     folder: JobFolder = job_folder(tmp_path, name)
     assert folder.path.resolve().parent == tmp_path.resolve()

@@ -109,7 +109,7 @@ def test_held_urls_come_with_the_command_that_revives_them() -> None:
         numbers={(State.HELD, "page_limit"): 5, (State.HELD, "wait_too_long"): 1, (State.HELD, "new"): 1}
     ).held
     assert {item.reason: item.remedy for item in held} == {
-        "page_limit": "gossamer crawl --job news --max-pages N",
+        "page_limit": "gossamer resume news --max-pages N",
         "wait_too_long": "gossamer resume news",
         "new": "gossamer retry news --reason new",
     }

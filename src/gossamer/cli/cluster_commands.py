@@ -31,7 +31,7 @@ def submit_command(urls: tuple[str, ...], **values: Any) -> None:
     """Write a job and its seeds into the database. Workers begin at once; the same command again goes on."""
     from gossamer.asking import shared_job_name  # noqa: PLC0415
     from gossamer.cli.seeding import spec_from  # noqa: PLC0415
-    from gossamer.cli.sharing import refuse_shard, run_submit  # noqa: PLC0415
+    from gossamer.cli.sharing import check_shared, run_submit  # noqa: PLC0415
     from gossamer.config.load import load_settings  # noqa: PLC0415
 
     config = values["config"]
@@ -40,7 +40,7 @@ def submit_command(urls: tuple[str, ...], **values: Any) -> None:
     spec = spec_from(mode, urls, values["input_path"], (), settings)
     if values["fresh"]:
         raise UsageError("--fresh is for jobs in a folder; give the job another name")
-    refuse_shard(spec)
+    check_shared(spec, quiet=values["quiet"])
     name = shared_job_name(values["job"], spec)
     run_submit(backends_from(values), name, spec, quiet=values["quiet"])
 
@@ -79,8 +79,8 @@ def worker(**values: Any) -> None:
     if values["processes"] > 1:
         from gossamer.cli.supervision import Supervisor, without_flag  # noqa: PLC0415
 
-        arguments = without_flag(sys.argv[1:], "--processes")
-        supervisor = Supervisor(arguments, values["processes"], values["health_port"])
+        command = [sys.executable, "-m", "gossamer", *without_flag(sys.argv[1:], "--processes")]
+        supervisor = Supervisor(command, values["processes"], values["health_port"])
         click.get_current_context().exit(supervisor.run())
     from gossamer.cli.sharing import Duty, run_worker  # noqa: PLC0415
 

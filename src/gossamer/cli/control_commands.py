@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import msgspec
 
 from gossamer.cli.backends import Backends, jobs_dir_option, server_options
 from gossamer.cli.job_lookup import find_job, job_is_locked
-from gossamer.cli.operating import bring_into_force, with_pool
+from gossamer.cli.operating import bring_into_force, check_client, with_pool
 from gossamer.cli.options import GroupedCommand
 from gossamer.cli.terminal import Table, escape, escape_json, say, write_lines
 from gossamer.config.redis import RedisSettings
@@ -67,10 +68,21 @@ def _rest(job: str, wish: Wish, backends: Backends, jobs_dir: Path) -> None:
         _end_local(job, jobs_dir)
 
 
-def steer_shared(job: str, wish: Wish, backends: Backends) -> None:
-    """Pause, stop or resume a job in a database, tell Redis where it is named, and say what that means."""
+async def _as_it_is(_pool: PostgresPool) -> None:
+    """Change nothing."""
+
+
+def steer_shared(
+    job: str, wish: Wish, backends: Backends, change: Callable[[PostgresPool], Awaitable[None]] = _as_it_is
+) -> None:
+    """Pause, stop or resume a job in a database, tell Redis where it is named, and say what that means.
+
+    `change` comes first: a job that cannot be changed is left as it is.
+    """
+    check_client(backends.redis)
 
     async def work(pool: PostgresPool) -> Steered:
+        await change(pool)
         steered = await controls.steer(pool, job, wish)
         await bring_into_force(pool, backends.redis, job)
         return steered
@@ -199,6 +211,7 @@ def sources(
         raise UsageError("--off and --on name the same host: decide on one")
     set_to = {_host(host): _checked_delay(host, seconds) for host, seconds in delays}
     if switched or set_to:
+        check_client(backends.redis)
         moved = with_pool(backends, lambda pool: _change_hosts(pool, backends.redis, job, switched, set_to))
         write_lines(_change_lines(switched, set_to, moved))
         _say_when(backends.redis)

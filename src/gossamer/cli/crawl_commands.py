@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gossamer.cli.backends import backends_from, config_option, postgres_option, redis_option
-from gossamer.cli.options import GroupedCommand, given, options, setting_options
-from gossamer.errors import UsageError
+from gossamer.cli.options import GroupedCommand, options, setting_options
 
 if TYPE_CHECKING:
     from gossamer.config.job_file import Mode
@@ -101,16 +101,16 @@ def scrape(urls: tuple[str, ...], **values: Any) -> None:
 def resume(job: str, **values: Any) -> None:
     """Go on with a job by its name, with the settings it has; flags given here change them.
 
-    A shared job (--postgres) that was paused or stopped is given back to its workers, as it is.
+    A shared job (--postgres) is given back to its workers.
     """
     if values["postgres_url"]:
-        if values["outputs"] or given(values):
-            raise UsageError(
-                "a shared job goes on as it was submitted: resume it without settings and outputs"
-            )
-        from gossamer.cli.control_commands import steer_shared  # noqa: PLC0415
+        from gossamer.cli.crawling import options_from  # noqa: PLC0415
+        from gossamer.cli.shared_resume import resume_shared  # noqa: PLC0415
 
-        steer_shared(job, "resume", backends_from(values))
+        own = {**values, "job": job, "fresh": False}
+        resume_shared(
+            job, backends_from(values), values["outputs"], lambda stored: options_from(own, stored)[0]
+        )
         return
     _resume_local(job, values)
 
@@ -129,7 +129,7 @@ def _resume_local(job: str, values: dict[str, Any]) -> None:
     spec = JobSpec(stored.mode, stored.seeds, stored.input, outputs, settings)
     if spec.input == "-":
         # What standard input held is in the ledger, as far as it was read; there is nothing to read now.
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        sys.stdin = Path(os.devnull).open("r", encoding="utf-8")  # noqa: SIM115 - for as long as this process lives
     code = run_job(spec, folder, run, command_line(folder))
     click.get_current_context().exit(code)
 

@@ -89,8 +89,6 @@ def run_job(spec: JobSpec, folder: JobFolder, options: RunOptions, resume_comman
 
 
 async def _run(spec: JobSpec, folder: JobFolder, options: RunOptions, resume_command: str) -> int:
-    if spec.input == "-" and sys.stdin is None:
-        raise UsageError("standard input is closed")
     async with open_job(spec, folder, fresh=options.fresh) as job:
         if job.resumed and await job.is_finished():
             return await _already_finished(job, options)

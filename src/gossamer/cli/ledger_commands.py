@@ -20,9 +20,9 @@ from gossamer.model.outcome import REASONS, SWITCHED_OFF, Revival, State
 from gossamer.model.url import canonicalise, host_of
 from gossamer.observe.report import build_report, encode_report, instant_text, reason_text
 from gossamer.observe.wording import bytes_text, counted
+from gossamer.policy.scope import MAX_ROOTS
 
 _PACE_SECONDS = 60.0
-_MAX_ROOTS = 100_000
 #: Decided when a URL is found, by the job's settings: fetching it again would not decide it anew.
 _SETTLED_BY_SETTINGS = ("scope", "shard", "excluded", "depth")
 #: Decided by an operator: queued again it would only be held again.
@@ -255,7 +255,7 @@ def _identified(job: Job, url: str) -> tuple[str, int]:
 def _unknown(job: Job, reader: JobReader, canonical: str) -> UsageError:
     from gossamer.cli.explanation import why_unknown  # noqa: PLC0415 - few URLs are asked about that are not known
 
-    why = why_unknown(canonical, read_settings(job), reader.roots(_MAX_ROOTS))
+    why = why_unknown(canonical, read_settings(job), reader.roots(MAX_ROOTS))
     return UsageError(f"job {escape(job.word)} does not know {escape(canonical)}: {why}")
 
 

@@ -15,10 +15,11 @@ import uvloop
 from gossamer.cli.backends import Backends
 from gossamer.config.redis import RedisSettings
 from gossamer.config.settings import FrontierSettings, PolitenessSettings
-from gossamer.errors import BackendUnreachable
+from gossamer.errors import BackendUnreachable, UsageError
 from gossamer.frontier import controls
 from gossamer.frontier.postgres_pool import PostgresPool
 from gossamer.frontier.postgres_schema import check_version
+from gossamer.frontier.redis_link import redis_library
 from gossamer.frontier.redis_scheduler import RedisScheduler
 
 T = TypeVar("T")
@@ -44,6 +45,12 @@ def with_pool(backends: Backends, work: Callable[[PostgresPool], Awaitable[T]]) 
     return uvloop.run(run())
 
 
+def check_client(redis: RedisSettings | None) -> None:
+    """Raise `UsageError` where a Redis was named that nothing here can speak to: before anything is half done."""
+    if redis is not None:
+        redis_library()
+
+
 async def bring_into_force(pool: PostgresPool, redis: RedisSettings | None, job: str) -> None:
     """Tell Redis, where one was named, what the database says about a job and its hosts."""
     if redis is None:
@@ -52,8 +59,8 @@ async def bring_into_force(pool: PostgresPool, redis: RedisSettings | None, job:
         async with on_schedule(redis, _OPERATOR) as operator:
             await controls.restore_controls(operator, pool, job)
             await operator.forget()
-    except BackendUnreachable as error:
-        raise BackendUnreachable(
+    except (BackendUnreachable, UsageError) as error:
+        raise type(error)(
             f"{error}; it is noted in the database, and workers hear of it from there"
         ) from error
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import sys
+
 from gossamer.asking import job_spec
 from gossamer.cli.terminal import say
 from gossamer.config.job_file import JobSpec, Mode
 from gossamer.config.settings import Settings
 from gossamer.engine.seeds import BadLines
+from gossamer.errors import UsageError
 
 
 def spec_from(
     mode: Mode, urls: tuple[str, ...], input_path: str, outputs: tuple[str, ...], settings: Settings
 ) -> JobSpec:
-    """Return what the command line asks for as a job; `-` among the URLs is standard input."""
+    """Return what the command line asks for as a job; `-` among the URLs is standard input. Raises `UsageError`."""
     named = tuple(url for url in urls if url != "-")
-    return job_spec(mode, named, input_path or ("-" if "-" in urls else ""), outputs, settings)
+    spec = job_spec(mode, named, input_path or ("-" if "-" in urls else ""), outputs, settings)
+    if spec.input == "-" and sys.stdin is None:
+        raise UsageError("standard input is closed: name a file with -i FILE, or send URLs to it")
+    return spec
 
 
 def say_bad_lines(bad: BadLines) -> None:

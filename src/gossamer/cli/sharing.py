@@ -18,7 +18,7 @@ from gossamer.cli.terminal import say
 from gossamer.cluster import Servers, open_cluster
 from gossamer.config.job_file import JobSpec
 from gossamer.engine.run import one_cause
-from gossamer.errors import UsageError
+from gossamer.errors import NothingFetched, UsageError
 from gossamer.observe.health import HealthServer
 from gossamer.observe.wording import counted
 from gossamer.observe.worker_log import WorkerLog
@@ -37,11 +37,21 @@ def servers(backends: Backends) -> Servers:
     return Servers(postgres, redis, backends.limits)
 
 
-def refuse_shard(spec: JobSpec) -> None:
-    """Raise `UsageError` where a shared job is to be a part of a crawl."""
-    if spec.settings.scope.shard:
+def check_shared(spec: JobSpec, *, quiet: bool) -> None:
+    """Mention what means nothing to a shared job. Raises `UsageError` where it is to be a part of a crawl."""
+    settings = spec.settings
+    if settings.scope.shard:
         raise UsageError(
             "--shard is for jobs in a folder; the workers of a shared job divide its hosts anyway"
+        )
+    if quiet:
+        return
+    if settings.scope.dedup == "bloom":
+        say("gossamer: --dedup bloom is for jobs in a folder: PostgreSQL knows every URL of this one exactly")
+    if settings.engine.workers > 1:
+        say(
+            f"gossamer: --workers is for jobs in a folder: `gossamer worker --processes {settings.engine.workers}`"
+            " works on shared ones"
         )
 
 
@@ -61,6 +71,8 @@ async def _submit(where: Servers, name: str, spec: JobSpec, *, quiet: bool) -> N
     ) as cluster:
         job = await make_job(cluster, name, spec)
         done = await submit(cluster, job, _nobody if quiet else _Ticker(name))
+    if not done.accepted and not job.seeding:
+        raise NothingFetched(f"no URL was submitted: the input of job {name} has none")
     if not quiet:
         _say_submitted(name, done)
 
@@ -89,6 +101,9 @@ def _say_submitted(name: str, done: Submitted) -> None:
         if done.accepted
         else f"{name}: it was submitted before, and all its seeds are in"
     )
+    if done.job.paused or done.job.stopped:
+        state = "stopped" if done.job.stopped else "paused"
+        say(f"{name}: it is {state}; `gossamer resume {shlex.quote(name)}` lets it go on")
 
 
 # -- worker --------------------------------------------------------------------------------------------
@@ -132,10 +147,10 @@ async def _work(where: Servers, duty: Duty) -> int:
 
 
 def _obey_signals(force: Workforce, grace_seconds: float, log: WorkerLog) -> Callable[[], int]:
-    """Let the first signal drain and the second stop at once; returns what tells the exit code.
+    """Let the first signal drain, and a Ctrl-C after it stop at once; returns what tells the exit code.
 
-    A server that does not answer cannot hold a worker that was told to leave: what it has not written down, others do
-    again.
+    More SIGTERMs change nothing: hooks, supervisors and the system may each send theirs. A server that does not answer
+    cannot hold a worker that was told to leave: what it has not written down, others do again.
     """
     received: list[int] = []
     loop = asyncio.get_running_loop()
@@ -144,12 +159,14 @@ def _obey_signals(force: Workforce, grace_seconds: float, log: WorkerLog) -> Cal
         log.write("abandoned", detail="a server did not answer within the grace period: leases run out")
         os._exit(received[0])
 
-    def stop(code: int) -> None:
-        received.append(code)
-        seconds = grace_seconds if len(received) == 1 else 0.0
+    def stop(number: signal.Signals) -> None:
+        if received and number is not signal.SIGINT:
+            return
+        seconds = 0.0 if received else grace_seconds
+        received.append(128 + number)
         force.stop(grace_seconds=seconds)
         loop.call_later(seconds + _LAST_SECONDS, leave)
 
-    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
-        loop.add_signal_handler(number, stop, code)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop, number)
     return lambda: received[0] if received else 0

@@ -6,6 +6,7 @@ import io
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -56,17 +57,21 @@ def write_lines(lines: Iterable[str]) -> None:
 
 def say(line: str) -> None:
     """Write a message to stderr, as one line whatever is in it."""
-    print(spelled_out(line), file=sys.stderr)
+    say_rendered(spelled_out(line))
 
 
 def say_over(text: str) -> None:
     """Replace what stands on the last line of the terminal; with nothing, clear it."""
-    print(f"\r\x1b[K{spelled_out(text)}", end="", file=sys.stderr, flush=True)
+    say_rendered(f"\r\x1b[K{spelled_out(text)}", end="")
 
 
-def say_rendered(text: str) -> None:
-    """Write to stderr what is laid out already, with colours and line ends of our own and nothing of others."""
-    print(text, file=sys.stderr)
+def say_rendered(text: str, *, end: str = "\n") -> None:
+    """Write to stderr what is laid out already, with colours and line ends of our own and nothing of others.
+
+    Where nobody can hear it, on a full disk or in a pipe without a reader, it is lost: the work, or its exit code, is not.
+    """
+    with suppress(OSError):
+        print(text, end=end, file=sys.stderr, flush=True)
 
 
 def write_page(text: str, *, is_json: bool) -> None:

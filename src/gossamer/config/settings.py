@@ -292,7 +292,7 @@ class EngineSettings(Section):
 
     concurrency: int = option(64, "requests at a time, over all hosts", short="-c", metavar="N")
     workers: int = option(1, "processes that fetch and extract", metavar="N")
-    commit_pages: int = option(100, "pages in one commit at most", advanced=True)
+    commit_pages: int = option(100, "pages that make a commit due", advanced=True)
     commit_seconds: float = option(0.5, "longest time a page waits for its commit", advanced=True)
     max_uncommitted_pages: int = option(
         1000, "pages waiting for their commit before fetching pauses", advanced=True

@@ -19,8 +19,8 @@ _HTTP_REASON = re.compile(r"http_(\d{3})\Z")
 
 #: How to go on with what is held; other reasons are simply retried.
 _REMEDIES = {
-    "page_limit": "gossamer crawl --job {job} --max-pages N",
-    "host_limit": "gossamer crawl --job {job} --max-pages-per-host N",
+    "page_limit": "gossamer resume {job} --max-pages N",
+    "host_limit": "gossamer resume {job} --max-pages-per-host N",
     "switched_off": "gossamer sources {job} --on HOST",
     "robots_unreachable": "gossamer resume {job}",
     "wait_too_long": "gossamer resume {job}",
