@@ -24,7 +24,7 @@ from gossamer.testing.synthetic_web import SyntheticWeb
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = sorted([*DOCS.rglob("*.md"), ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"])
+PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
 DECISIONS = sorted((DOCS / "adr").glob("0*.md"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 

@@ -16,12 +16,13 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from gossamer.testing.postgres_server import PostgresServer, migrated_database, programs
+from gossamer.testing.processes import leashed
 from gossamer.testing.redis_server import is_redis_installed, redis_server
 from gossamer.testing.synthetic_web import SyntheticWeb
 
 #: The values of each label, by metric: as they were served, so `_bucket` and the like are metrics of their own.
 Figures = dict[str, dict[str, set[str]]]
-_LONGEST_SECONDS = 30.0
+_LONGEST_SECONDS = 120.0
 
 
 def can_crawl() -> bool:
@@ -35,7 +36,7 @@ class Worker:
     def __init__(self, environment: dict[str, str], log: Path) -> None:
         with log.open("wb") as said:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "gossamer", "worker", "--health-port", "0"],
+                leashed([sys.executable, "-m", "gossamer", "worker", "--health-port", "0"]),
                 env=environment,
                 stdout=said,
                 stderr=said,
@@ -56,7 +57,7 @@ class Worker:
 
     def text(self, path: str = "/metrics") -> str:
         """Return what it serves."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=30) as answer:
             return str(answer.read().decode())
 
     def add_figures(self, figures: Figures) -> None:

@@ -22,6 +22,7 @@ SCALER = "HorizontalPodAutoscaler/gossamer-worker"
 SCALED = "ScaledObject/gossamer-worker"
 NETWORK = "NetworkPolicy/gossamer"
 SETTINGS = "ConfigMap/gossamer-settings"
+_DRAIN = ["sh", "-c", "kill -TERM 1"]
 LABELS = {"app.kubernetes.io/name": "gossamer", "app.kubernetes.io/component": "worker"}
 #: What autoscalers go by. Each worker reports the whole queue of a crawl, and an idle one reports none.
 QUEUE, ALWAYS = "gossamer_queue_depth", "gossamer_build_info"
@@ -153,8 +154,8 @@ def time_to_drain(manifests: Manifests) -> Iterator[str]:
     grace = understood(container_of(manifests)["args"], manifests[SETTINGS]["data"])["grace_seconds"]
     if pod_of(manifests, WORKER).get("terminationGracePeriodSeconds", 30) <= grace:
         yield "a worker is killed before it has drained"
-    if "lifecycle" in container_of(manifests):
-        yield "a hook before SIGTERM takes from the time to drain"
+    if container_of(manifests).get("lifecycle") != {"preStop": {"exec": {"command": _DRAIN}}}:
+        yield "the drain does not begin at once"
 
 
 def resources(manifests: Manifests) -> Iterator[str]:

@@ -167,7 +167,7 @@ def backends_out_of_reach(compose: Document) -> Iterator[str]:
 
 
 def variables_that_are_explained(compose: Document) -> Iterator[str]:
-    known = {*read_env(DEPLOY / ".env.example"), "GOSSAMER_IMAGE"}
+    known = read_env(DEPLOY / ".env.example")
     for text in texts(compose):
         yield from (
             f"{name} is not in .env.example"
@@ -196,7 +196,7 @@ WORKER = ("services", "worker")
 BROKEN: list[tuple[Rule, tuple[str | int, ...], Any]] = [
     (pinned_images, ("services", "redis", "image"), "redis"),
     (pinned_images, ("services", "postgres", "image"), "postgres:latest"),
-    (pinned_images, (*WORKER, "image"), "${GOSSAMER_IMAGE:-gossamer}"),
+    (pinned_images, (*WORKER, "image"), "${CRAWLER_IMAGE:-gossamer}"),
     (a_redis_that_keeps_what_it_is_given, ("services", "redis", "image"), "redis:6.2"),
     (a_redis_that_keeps_what_it_is_given, ("services", "redis", "command", 2), "no"),
     (a_redis_that_keeps_what_it_is_given, ("services", "redis", "command", 4), "0"),
@@ -312,7 +312,7 @@ def answer(socket: Path, *words: str) -> str:
     """Ask a Redis, waiting until it is there."""
     command = ["redis-cli", "-s", str(socket), *words]
     for _ in range(200):
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
         if done.returncode == 0 and done.stdout:
             return done.stdout.strip()
     raise AssertionError(done.stderr)

@@ -282,7 +282,7 @@ def test_grafana_does_not_start_without_a_password_and_says_where_to_set_it(pass
     script = script.replace("$$", "$").replace("/run.sh", "true")
     environment = {"PATH": os.environ["PATH"], "GF_SECURITY_ADMIN_PASSWORD": password}
     said = subprocess.run(
-        [shell, option, script], env=environment, capture_output=True, text=True, check=False, timeout=10
+        [shell, option, script], env=environment, capture_output=True, text=True, check=False, timeout=60
     )
     assert (said.returncode == 0) == bool(password)
     assert ("GRAFANA_PASSWORD in deploy/.env" in said.stderr) == (not password)

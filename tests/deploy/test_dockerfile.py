@@ -221,7 +221,7 @@ def asked(port: int) -> int:
     # A proxy for the crawl is none for this question.
     environment = {"http_proxy": "http://127.0.0.1:1"}
     run = subprocess.run(
-        [sys.executable, "-c", code], env=environment, check=False, capture_output=True, timeout=30
+        [sys.executable, "-c", code], env=environment, check=False, capture_output=True, timeout=60
     )
     return run.returncode
 

@@ -83,6 +83,7 @@ BROKEN: list[tuple[Rule, tuple[str | int, ...], Any]] = [
     (rules.time_to_drain, (*POD, "terminationGracePeriodSeconds"), REMOVED),
     (rules.time_to_drain, (rules.SETTINGS, "data", "GOSSAMER_GRACE_SECONDS"), "60"),
     (rules.time_to_drain, (*BOX, "lifecycle"), {"preStop": {"sleep": {"seconds": 20}}}),
+    (rules.time_to_drain, (*BOX, "lifecycle"), REMOVED),
     (rules.resources, (*BOX, "resources", "limits"), {}),
     (rules.resources, (*JOB, "containers", 0, "resources", "requests", "cpu"), REMOVED),
     (rules.spread_over_nodes, (*POD, "topologySpreadConstraints"), REMOVED),
