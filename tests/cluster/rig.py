@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import re
 import signal
@@ -21,13 +22,14 @@ import msgspec
 from gossamer.config.redis import RedisSettings
 from gossamer.testing.postgres_rig import ask
 from gossamer.testing.postgres_server import PostgresServer, migrated_database
+from gossamer.testing.processes import leashed
 from gossamer.testing.redis_rig import age
 from gossamer.testing.redis_server import RedisServer
 
 from .site import Site, check_apart
 
 #: No command runs longer than this, unless a test says so.
-LONGEST_SECONDS = 60.0
+LONGEST_SECONDS = 120.0
 DELAY = 0.2
 #: Leases as short as a fetch allows, and small commits: much can go wrong in a short time.
 LEASE_SECONDS = 3.0
@@ -36,6 +38,8 @@ FLAGS = (
     *("--commit-pages", "10", "--commit-seconds", "0.1", "--sweep-seconds", "0.5"),
     *("--lease-seconds", str(LEASE_SECONDS), "--lease-slack-seconds", "1", "--backoff-seconds", "0.1"),
 )
+#: For tests in which no lease has to run out: no page is given up, and none is fetched twice, however slow the machine is.
+PATIENT = ("--timeout", "200")
 #: The clocks of two processes, and the time between a look at one and the next line, differ by this at most.
 _CLOCK_SECONDS = 0.003
 _KEYS = "gossamer:{g:0}"
@@ -118,8 +122,10 @@ class Worker:
     def __init__(self, servers: Servers, number: int, arguments: Sequence[str], failpoint: str) -> None:
         self._said = servers.folder / f"worker-{number}.log"
         with self._said.open("wb") as log:
+            # With several processes it must be asked to end: only then the others do.
+            last = signal.SIGTERM if "--processes" in arguments else signal.SIGKILL
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "gossamer", "worker", *arguments],
+                leashed([sys.executable, "-m", "gossamer", "worker", *arguments], last),
                 env=servers.environment(GOSSAMER_FAILPOINT=failpoint),
                 stdout=log,
                 stderr=log,
@@ -150,6 +156,12 @@ class Worker:
     def kill(self) -> None:
         """End it without a chance to say goodbye."""
         self.process.kill()
+        self.process.wait()
+
+    def kill_all(self) -> None:
+        """End it and all it has started; they are a session of their own."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
         self.process.wait()
 
     def is_running(self) -> bool:
@@ -185,7 +197,7 @@ class Worker:
         """Ask it how it is; returns status and text. It must have been started with `--health-port 0`."""
         port = wait_until(lambda: self.events("health"), "it serves its health")[0]["port"]
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -228,8 +240,8 @@ class Crew:
 
     def bury(self) -> None:
         """Kill whoever is left."""
-        for worker in self.running():
-            worker.kill()
+        for worker in self.all:
+            worker.kill_all()
 
 
 def submit(
@@ -267,7 +279,7 @@ def gossamer(servers: Servers, *arguments: str, stdin: str = "") -> subprocess.C
     )
 
 
-def wait_until(is_so: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
+def wait_until(is_so: Callable[[], Any], what: str, seconds: float = LONGEST_SECONDS) -> Any:
     """Look again and again until something is so; returns what was found."""
     deadline = time.monotonic() + seconds
     while not (found := is_so()):
@@ -277,16 +289,16 @@ def wait_until(is_so: Callable[[], Any], what: str, seconds: float = 30.0) -> An
 
 
 def holder_of(port: int, server_port: int, pids: Sequence[int]) -> int:
-    """Return which of the processes holds the connection between these two ports of loopback."""
+    """Return which of the processes holds the connection between these two ports of loopback; 0 if none does any more."""
     rows = [line.split() for line in Path("/proc/net/tcp").read_text("ascii").splitlines()[1:]]
     ends = f":{port:04X}", f":{server_port:04X}"
-    (inode,) = [row[9] for row in rows if row[1].endswith(ends[0]) and row[2].endswith(ends[1])]
-    for pid in pids:
+    inodes = [row[9] for row in rows if row[1].endswith(ends[0]) and row[2].endswith(ends[1])]
+    for pid, inode in itertools.product(pids, inodes):
         with suppress(OSError):  # it died, or closed a file, while we looked
             for descriptor in Path(f"/proc/{pid}/fd").iterdir():
                 if os.readlink(descriptor) == f"socket:[{inode}]":  # noqa: PTH115 - it is no path
                     return pid
-    raise AssertionError(f"nobody holds port {port}")
+    return 0
 
 
 # -- what must be true -----------------------------------------------------------------------------------

@@ -6,31 +6,30 @@ import asyncio
 import itertools
 import random
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from functools import cache
 
+from gossamer.testing.stalls import ARRIVAL_SECONDS, stall_watch
 from gossamer.testing.synthetic_reply import Hit, Reply
 from gossamer.testing.synthetic_web import SyntheticWeb
-
-#: Between the moment before the first byte goes out and its arrival lie two schedulers: of either may be this late.
-ARRIVAL_SECONDS = 0.08
 
 
 def ignore(_hit: Hit) -> None:
     """Let a hit pass."""
 
 
+def _always(_hit: Hit) -> bool:
+    return True
+
+
 class Site:
     """`pages` pages on `hosts` hosts, all of them reachable from one seed a host. Names are new for each site."""
 
     _numbers = itertools.count(1)
-    watch: StallWatch
 
     def __init__(self, web: SyntheticWeb, pages: int, hosts: int, *, answer_seconds: float = 0.0) -> None:
         self.web = web
-        self.watch = _watch()
+        self.watch = stall_watch()
         self.answer_seconds = answer_seconds
         number = next(self._numbers)
         self.hosts = [f"s{number}h{host}" for host in range(hosts)]
@@ -39,6 +38,7 @@ class Site:
         self.seeds = self.urls[:hosts]
         #: Called in the server's thread with every hit on a page, before it is answered.
         self.on_hit: Callable[[Hit], None] = ignore
+        self._may_pass: Callable[[Hit], bool] = _always
         for page in range(pages):
             self._serve(page, self._links(page))
 
@@ -53,6 +53,8 @@ class Site:
 
         async def answer(hit: Hit) -> Reply:
             self.on_hit(hit)
+            while not self._may_pass(hit):
+                await asyncio.sleep(0.01)
             if self.answer_seconds:
                 await asyncio.sleep(self.answer_seconds)
             return Reply(body=body)
@@ -87,44 +89,31 @@ class Site:
         self.on_hit = on_hit
         return reached
 
+    def hold(self, *, after: int = 0, host: str = "") -> threading.Event:
+        """Keep back the answers to all but the next `after` requests, or only those to one host, until the event is set.
+
+        Whoever asks needs patience: see `rig.PATIENT`.
+        """
+        left, released, held = after, threading.Event(), set[int]()
+
+        def may_pass(hit: Hit) -> bool:
+            nonlocal left
+            if id(hit) not in held and (not host or hit.host == host):
+                left -= 1
+                if left < 0:
+                    held.add(id(hit))
+            return id(hit) not in held or released.is_set()
+
+        self._may_pass = may_pass
+        return released
+
     def check_polite(self, delay: float) -> None:
         """Assert that each host was left alone for its delay between two requests, by the server's own clock.
 
         Where the server stood still, requests that came apart are met together: nothing can be said of those.
         """
-        stalls = self.watch.stalls()
-        hits = [
-            (hit.host, hit.at)
-            for hit in self.hits()
-            if not any(began <= hit.at <= ended + ARRIVAL_SECONDS for began, ended in stalls)
-        ]
+        hits = [(hit.host, hit.at) for hit in self.hits() if not self.watch.disturbed(hit.at)]
         check_apart(hits, delay - ARRIVAL_SECONDS)
-
-
-class StallWatch:
-    """Notes when this process, which the server lives in, was not run for a while."""
-
-    def __init__(self) -> None:
-        self._stalls: list[tuple[float, float]] = []
-        threading.Thread(target=self._run, name="stall watch", daemon=True).start()
-
-    def _run(self) -> None:
-        last = time.monotonic()
-        while True:
-            time.sleep(0.005)
-            now = time.monotonic()
-            if now - last > ARRIVAL_SECONDS / 2:
-                self._stalls.append((last, now))
-            last = now
-
-    def stalls(self) -> list[tuple[float, float]]:
-        """Return when it stood still, from and to."""
-        return list(self._stalls)
-
-
-@cache
-def _watch() -> StallWatch:
-    return StallWatch()
 
 
 def check_apart(starts: Iterable[tuple[str, float]], seconds: float) -> None:

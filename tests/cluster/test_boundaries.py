@@ -18,7 +18,8 @@ def test_killed_between_the_ledger_and_the_schedule_workers_leave_the_rest_to_ot
     web: SyntheticWeb, servers: Servers, crew: Crew
 ) -> None:
     site = Site(web, 300, 20)
-    submit(servers, site)
+    # A dozen pages in a commit at most: all but one of them die before they can have done everything.
+    submit(servers, site, "-c", "4", "--max-uncommitted-pages", "8")
     doomed = [crew.start(failpoint=f"{boundary}@{2 + n}") for n, boundary in enumerate(BOUNDARIES)]
     for worker in doomed:
         assert worker.wait() == -signal.SIGKILL, worker.said()

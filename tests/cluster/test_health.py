@@ -61,6 +61,7 @@ def test_a_worker_without_a_job_is_ready_and_soon_says_when_redis_goes_and_comes
     finally:
         servers.redis.start()
     wait_until(lambda: is_up(worker, "redis"), "it has found Redis again")
+    wait_until(lambda: worker.events("redis_back"), "it has said so")
     assert [len(worker.events(name)) for name in ("redis_lost", "redis_back", "postgres_lost")] == [1, 1, 0]
 
 
@@ -69,11 +70,13 @@ def test_a_worker_without_a_job_asks_redis_once_a_look(servers: Servers, crew: C
     wait_until(lambda: worker.health("/readyz")[0] == 200, "it is ready")
     began, pings = time.monotonic(), calls_of(servers.redis, "ping")
     connections, commands = servers.redis_connections(), commands_of(servers.redis)
-    wait_until(lambda: calls_of(servers.redis, "ping") >= pings + 4, "it asked four times")
-    assert time.monotonic() - began > 2.5
-    asked = calls_of(servers.redis, "ping") - pings
+    wait_until(lambda: calls_of(servers.redis, "ping") >= pings + 6, "it asked six times")
+    # One of them may have been late, and the next on time.
+    assert time.monotonic() - began > 3.5
+    sent = commands_of(servers.redis) - commands
     # Those of this test are among them, each on a connection of its own.
-    assert commands_of(servers.redis) - commands <= asked + servers.redis_connections() - connections + 1
+    connected = servers.redis_connections() - connections
+    assert sent <= calls_of(servers.redis, "ping") - pings + connected + 1
 
 
 def commands_of(redis: RedisServer) -> int:
@@ -172,7 +175,7 @@ async def idle_worker(servers: Servers, clock: FakeClock) -> AsyncIterator[Clust
 
 async def turned(cluster: Cluster, *, ready: str) -> None:
     """Wait until it is alive by the clock, and says of its backends what it should."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(LONGEST_SECONDS):
         while cluster.vitals.alive() or cluster.vitals.ready() != ready:
             await asyncio.sleep(0.02)
 

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from gossamer.testing.synthetic_reply import Hit
 from gossamer.testing.synthetic_web import SyntheticWeb
 
 from .rig import LEASE_SECONDS, LONGEST_SECONDS, Crew, Servers, Worker, check_done, submit, wait_until
@@ -51,16 +52,18 @@ def test_what_a_killed_worker_held_is_asked_for_again_within_its_lease_and_five_
     held -= {url for (url,) in servers.ask("SELECT url FROM urls WHERE state <> 0")}
     assert held
     site.answer_seconds = 0.0
-    crew.start()
-    crew.start()
+    others = [crew.start(), crew.start()]
+    for worker in others:
+        wait_until(lambda: worker.events("job_started"), "it has a part in the job")  # noqa: B023 - asked now
+    # One more process is to be started for what was held, and takes as long as these did.
+    starting = time.monotonic() - killed_at
     crew.finish()
-    back = [
-        hit.at - killed_at
-        for hit in site.hits()
-        if hit.at > killed_at and web.url(hit.host, hit.path) in held
-    ]
-    assert len(back) == len(held)
-    assert max(back) < LEASE_SECONDS + 5.0
+    back: dict[str, float] = {}
+    for hit in site.hits():
+        if hit.at > killed_at and (url := web.url(hit.host, hit.path)) in held:
+            back.setdefault(url, hit.at - killed_at)
+    assert back.keys() == held
+    assert max(back.values()) < LEASE_SECONDS + 5.0 + 3 * starting + site.watch.total(killed_at)
     check_done(servers, site)
 
 
@@ -70,8 +73,9 @@ def test_slow_pages_of_a_killed_worker_are_not_taken_for_poison(
     # Each is visited alone, which takes longer for all of them than a lease lasts.
     site = Site(web, 8, 8, answer_seconds=0.6)
     submit(servers, site)
+    all_asked = site.after_hits(8)
     victim = crew.start()
-    assert site.after_hits(8).wait(LONGEST_SECONDS)
+    assert all_asked.wait(LONGEST_SECONDS)
     victim.kill()
     crew.start()
     crew.finish()
@@ -80,8 +84,9 @@ def test_slow_pages_of_a_killed_worker_are_not_taken_for_poison(
 
 def leave_suspects(servers: Servers, site: Site, crew: Crew, count: int) -> set[str]:
     """Kill a worker with so many pages under way, and return the pages that the next one must suspect."""
+    under_way = site.after_hits(count)
     victim = crew.start()
-    assert site.after_hits(count).wait(LONGEST_SECONDS)
+    assert under_way.wait(LONGEST_SECONDS)
     victim.kill()
     return {url for (url,) in servers.ask("SELECT url FROM urls WHERE state = 0")} & site.page_hits().keys()
 
@@ -89,18 +94,25 @@ def leave_suspects(servers: Servers, site: Site, crew: Crew, count: int) -> set[
 def test_while_suspects_are_visited_alone_the_worker_goes_on_with_everything_else(
     web: SyntheticWeb, servers: Servers, crew: Crew
 ) -> None:
-    # More than it can do before the first lease runs out.
     site = Site(web, 80, 20, answer_seconds=0.5)
     submit(servers, site, "-c", "5")
     suspects = leave_suspects(servers, site, crew, 5)
     assert suspects
     known = len(site.hits())
+    # More than it can do before the first suspect is visited.
+    site.answer_seconds = 1.2
+
+    def at_the_first_suspect(hit: Hit) -> None:
+        if web.url(hit.host, hit.path) in suspects:
+            site.answer_seconds = 0.5
+
+    site.on_hit = at_the_first_suspect
     crew.start()
     crew.finish()
     hits = [(web.url(hit.host, hit.path), hit.at) for hit in site.hits()[known:]]
     alone = [at for url, at in hits if url in suspects]
     beside = [at for url, at in hits if url not in suspects]
-    assert any(0.05 < other - at < 0.45 for at in alone for other in beside)
+    assert any(abs(other - at) < 0.45 for at in alone for other in beside)
     assert all(later - earlier > 0.45 for earlier, later in itertools.pairwise(sorted(alone)))
     check_done(servers, site)
 
@@ -108,15 +120,16 @@ def test_while_suspects_are_visited_alone_the_worker_goes_on_with_everything_els
 def test_told_to_leave_a_worker_hands_over_suspects_that_wait(
     web: SyntheticWeb, servers: Servers, crew: Crew
 ) -> None:
-    site = Site(web, 16, 16, answer_seconds=0.8)
+    site = Site(web, 16, 16, answer_seconds=1.2)
     submit(servers, site, "--lease-seconds", "6")
-    assert len(leave_suspects(servers, site, crew, 16)) == 16
+    assert len(leave_suspects(servers, site, crew, 16)) > 8
+    second = site.after_hits(2)
     leaving = crew.hire()
-    assert site.after_hits(2).wait(LONGEST_SECONDS)
-    told_at = time.monotonic()
+    assert second.wait(LONGEST_SECONDS)
     leaving.send(signal.SIGTERM)
+    begun = site.page_hits().total()
     assert leaving.wait() == 128 + signal.SIGTERM, leaving.said()
-    assert time.monotonic() - told_at < 3.0
+    assert site.page_hits().total() <= begun + 2, "the others were not begun"
     assert servers.leases() == 0
     site.answer_seconds = 0.0
     crew.start()
@@ -132,10 +145,13 @@ def test_a_worker_that_was_frozen_past_its_leases_changes_nothing(
     frozen = crew.hire("--health-port", "0")
     assert site.after_hits(40).wait(LONGEST_SECONDS)
     frozen.send(signal.SIGSTOP)
+    before = site.page_hits()
+    held = {url for (url,) in servers.ask("SELECT url FROM urls WHERE state = 0")} & before.keys()
     crew.start()
-    time.sleep(LEASE_SECONDS + 1.0)
     # In the middle of what others do, so that whatever it still sends comes at the wrong time.
-    assert site.after_hits(5).wait(LONGEST_SECONDS)
+    wait_until(
+        lambda: any(site.page_hits()[url] > before[url] for url in held), "what it held is asked for again"
+    )
     frozen.send(signal.SIGCONT)
     wait_until(lambda: frozen.metric("gossamer_stale_leases_total"), "its late visits were counted")
     wait_until(lambda: len(crew.running()) == 1, "the other has ended")
@@ -182,20 +198,19 @@ def test_a_worker_frozen_in_a_transaction_does_not_hold_up_the_others(
 def test_told_to_leave_a_worker_hands_over_at_once_what_it_cannot_finish(
     web: SyntheticWeb, servers: Servers, crew: Crew
 ) -> None:
-    site = Site(web, 40, 20, answer_seconds=8.0)
-    submit(servers, site, "--timeout", "20", "--lease-seconds", "60")
+    # Neither the answers nor the end of the leases can be waited for in the time that is given.
+    site = Site(web, 40, 20)
+    release = site.hold()
+    submit(servers, site, "--timeout", "300", "--lease-seconds", "400")
+    begun = site.after_hits(16)
     leaving = crew.hire("--grace-seconds", "1")
-    assert site.after_hits(16).wait(LONGEST_SECONDS)
-    told_at = time.monotonic()
+    assert begun.wait(LONGEST_SECONDS)
     leaving.send(signal.SIGTERM)
-    assert leaving.wait(5.0) == 128 + signal.SIGTERM
-    assert time.monotonic() - told_at < 3.0
+    assert leaving.wait() == 128 + signal.SIGTERM
     assert servers.leases() == 0
-    site.answer_seconds = 0.0
-    started_at = time.monotonic()
+    release.set()
     crew.start()
     crew.finish()
-    assert time.monotonic() - started_at < 15.0
     check_done(servers, site)
 
 

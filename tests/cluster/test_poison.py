@@ -33,6 +33,8 @@ def poison(
                 pid: worker.pid for worker in crew.running() for pid in [worker.pid, *worker.children()]
             }
             holder = holder_of(hit.port, site.web.port, list(family))
+            if not holder:  # whoever asked has given up, and did so unharmed
+                return
             struck.append(holder)
             os.kill(holder, number)
             if with_parent and family[holder] != holder:

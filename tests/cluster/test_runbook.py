@@ -15,7 +15,7 @@ from gossamer.frontier.postgres_schema import upgrade
 from gossamer.testing.postgres_server import programs
 from gossamer.testing.synthetic_web import SyntheticWeb
 
-from .rig import LONGEST_SECONDS, Crew, Servers, check_done, submit, wait_until
+from .rig import LONGEST_SECONDS, PATIENT, Crew, Servers, Worker, check_done, submit, wait_until
 from .site import Site
 
 
@@ -64,18 +64,23 @@ def test_a_half_done_job_is_restored_from_a_backup_and_finished(
     web: SyntheticWeb, servers: Servers, crew: Crew, tmp_path: Path, flushed: bool
 ) -> None:
     site = Site(web, 120, 20)
-    submit(servers, site)
+    pages = "SELECT count(*) FROM pages"
+    submit(servers, site, *PATIENT)
+    release = site.hold(after=40)
     worker = crew.hire()
-    assert site.after_hits(40).wait(LONGEST_SECONDS)
+    wait_until(lambda: servers.number(pages) == 40, "as many are done as are answered")
     dump = tmp_path / "dump"
     postgres_program("pg_dump", "-Fc", "-f", str(dump), servers.dsn)
     # What comes now is not in the backup.
-    assert site.after_hits(30).wait(LONGEST_SECONDS)
+    release_all, enough = site.hold(after=30), site.after_hits(30)
+    release.set()
+    assert enough.wait(LONGEST_SECONDS)
     worker.send(signal.SIGTERM)
+    release_all.set()
     assert worker.wait() == 143
-    done = servers.number("SELECT count(*) FROM pages")
+    done = servers.number(pages)
     restore(servers, dump)
-    assert 0 < servers.number("SELECT count(*) FROM pages") < done < len(site.urls)
+    assert 40 == servers.number(pages) < done < len(site.urls)
     if flushed:
         servers.redis.ask("FLUSHALL")
     crew.start()
@@ -87,9 +92,12 @@ def test_workers_go_on_while_tables_are_changed_and_older_ones_do_not_start_afte
     web: SyntheticWeb, servers: Servers, crew: Crew
 ) -> None:
     site = Site(web, 300, 10)
-    submit(servers, site)
+    submit(servers, site, *PATIENT)
+    begun, release = site.after_hits(40), site.hold(after=200)
     workers = [crew.start(), crew.start()]
-    assert site.after_hits(40).wait(LONGEST_SECONDS)
+    for worker in workers:
+        wait_until(lambda: worker.events("job_started"), "it has a part in the job")  # noqa: B023 - asked now
+    assert begun.wait(LONGEST_SECONDS)
     assert not upgrade(servers.dsn)
     with psycopg.connect(servers.dsn) as connection:
         # As a migration does: all in one transaction, with locks that every commit waits for.
@@ -98,6 +106,7 @@ def test_workers_go_on_while_tables_are_changed_and_older_ones_do_not_start_afte
         connection.execute("UPDATE gossamer.alembic_version SET version_num = '9999'")
         time.sleep(1.5)
     assert servers.number("SELECT count(*) FROM pages") < len(site.urls)
+    release.set()
     late = crew.hire()
     assert (late.wait(), "newer Gossamer" in late.said()) == (2, True)
     assert [worker.wait() for worker in workers] == [0, 0]
@@ -113,6 +122,8 @@ def test_a_job_is_deleted_under_its_worker_which_goes_on_with_the_other_one(
     number = servers.number("SELECT id FROM jobs WHERE name = 'job'")
     crew.start()
     assert site.after_hits(40).wait(LONGEST_SECONDS)
+    # It must not be done before it is deleted.
+    site.answer_seconds = 1.0
     assert command(servers, "db", "delete", "job").returncode == 2
     assert all(job_rows(servers, number)[table] for table in ("urls", "pages", "fetches", "sources", "roots"))
     assert redis_keys(servers, "job")
@@ -127,18 +138,36 @@ def test_a_job_is_deleted_under_its_worker_which_goes_on_with_the_other_one(
 def test_what_a_killed_worker_had_leased_holds_up_a_deletion_until_the_leases_run_out(
     web: SyntheticWeb, servers: Servers, crew: Crew
 ) -> None:
-    site = Site(web, 400, 10, answer_seconds=0.1)
+    site = Site(web, 400, 10)
     submit(servers, site)
+    begun, release = site.after_hits(31), site.hold(after=30)
     worker = crew.hire()
-    assert site.after_hits(30).wait(LONGEST_SECONDS)
-    wait_until(servers.leases, "something is leased")
+    # Nobody can be done with the last one.
+    assert begun.wait(LONGEST_SECONDS)
     worker.kill()
+    release.set()
     assert servers.leases()
     said = command(servers, "db", "delete", "job", "--yes")
     assert said.returncode == 0, said.stderr
     assert (servers.leases(), redis_keys(servers, "job")) == (0, [])
     assert servers.number("SELECT count(*) FROM jobs") == 0
     assert submit(servers, site).returncode == 0
+
+
+def freeze_between_transactions(servers: Servers, worker: Worker) -> None:
+    """Stop a worker while it holds no lock in PostgreSQL: nobody would get by."""
+    held = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'gossamer' AND state LIKE '%%transaction%%'"
+    busy = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'gossamer' AND state = 'active'"
+
+    def is_clear() -> bool:
+        worker.send(signal.SIGSTOP)
+        wait_until(lambda: not servers.number(busy), "the server has done what it was asked for")
+        if not servers.number(held):
+            return True
+        worker.send(signal.SIGCONT)
+        return False
+
+    wait_until(is_clear, "it is in no transaction")
 
 
 def test_a_worker_that_hung_while_its_job_was_deleted_leaves_it_and_goes_on_with_others(
@@ -149,7 +178,7 @@ def test_a_worker_that_hung_while_its_job_was_deleted_leaves_it_and_goes_on_with
     number = servers.number("SELECT id FROM jobs")
     worker = crew.start()
     assert site.after_hits(30).wait(LONGEST_SECONDS)
-    worker.send(signal.SIGSTOP)
+    freeze_between_transactions(servers, worker)
     with psycopg.connect(servers.dsn, options="-c search_path=gossamer") as connection:
         for table in job_rows(servers, number):
             connection.execute(f"DELETE FROM {table} WHERE job = %s", (number,))

@@ -11,7 +11,7 @@ from gossamer.testing.postgres_server import PostgresServer
 from gossamer.testing.redis_server import RedisServer, redis_cluster
 from gossamer.testing.synthetic_web import SyntheticWeb
 
-from .rig import Crew, Servers, check_books, gossamer, submit, wait_until
+from .rig import PATIENT, Crew, Servers, check_books, gossamer, submit, wait_until
 from .site import Site
 
 QUICK = ("--delay", "0")
@@ -105,7 +105,8 @@ def test_any_node_of_a_redis_cluster_will_do(
     web: SyntheticWeb, clustered: Servers, nodes: list[RedisServer]
 ) -> None:
     site = Site(web, 300, 30)
-    submit(clustered, site, *QUICK)
+    release = site.hold(after=100)
+    submit(clustered, site, *QUICK, *PATIENT)
     checked = gossamer(clustered, "doctor")
     assert "cluster mode, state ok" in checked.stdout
     crew = Crew(clustered)
@@ -118,6 +119,7 @@ def test_any_node_of_a_redis_cluster_will_do(
         assert paused.returncode == 0, paused.stderr
         resumed = gossamer(clustered, "resume", "job")
         assert resumed.returncode == 0, resumed.stderr
+        release.set()
         crew.finish()
     finally:
         crew.bury()

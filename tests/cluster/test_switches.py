@@ -4,21 +4,35 @@ from __future__ import annotations
 
 from gossamer.testing.synthetic_web import SyntheticWeb
 
-from .rig import LONGEST_SECONDS, Crew, Servers, check_books, check_done, gossamer, submit, wait_until
+from .rig import (
+    LONGEST_SECONDS,
+    PATIENT,
+    Crew,
+    Servers,
+    check_books,
+    check_done,
+    gossamer,
+    submit,
+    wait_until,
+)
 from .site import Site
 
 
 def test_a_job_ends_without_a_host_that_is_switched_off_and_goes_on_with_it(
     web: SyntheticWeb, servers: Servers, crew: Crew
 ) -> None:
-    site = Site(web, 150, 6, answer_seconds=0.3)
+    site = Site(web, 150, 6)
     host = f"{site.hosts[0]}.localhost"
-    submit(servers, site)
+    submit(servers, site, *PATIENT)
     begun = site.after_hits(15)
+    # One of its pages is under way when it is switched off, and most of the others are not asked for yet.
+    release = site.hold(after=3, host=site.hosts[0])
     crew.start()
     crew.start()
     assert begun.wait(LONGEST_SECONDS)
+    wait_until(lambda: held_pages(site) == 4, "a page of it is under way")
     off = gossamer(servers, "sources", "job", "--off", host)
+    release.set()
     assert off.returncode == 0, off.stderr
     assert f"{host} is off" in off.stdout
     crew.finish()
@@ -39,6 +53,11 @@ def test_a_job_ends_without_a_host_that_is_switched_off_and_goes_on_with_it(
     assert set(site.page_hits().values()) == {1}, "nothing was fetched in vain"
 
 
+def held_pages(site: Site) -> int:
+    """Return how many pages of the first host were asked for."""
+    return sum(hit.host == site.hosts[0] and hit.path != "/robots.txt" for hit in site.hits())
+
+
 def _is_explained(servers: Servers, site: Site, held: int) -> None:
     status = gossamer(servers, "status", "job").stdout
     assert "done" in status
@@ -56,7 +75,7 @@ def _is_explained(servers: Servers, site: Site, held: int) -> None:
 def _stays_off(servers: Servers, site: Site, crew: Crew, host: str) -> None:
     hits = len(site.hits())
     servers.redis.ask("FLUSHALL")
-    submit(servers, site)
+    submit(servers, site, *PATIENT)
     assert gossamer(servers, "resume", "job").returncode == 0
     crew.start()
     crew.finish()
@@ -80,9 +99,9 @@ def test_a_host_is_switched_off_and_on_again_before_any_worker_hears_of_it(
     begun = site.after_hits(9)
     workers = [crew.hire(), crew.hire()]
     assert begun.wait(LONGEST_SECONDS)
+    wait_until(lambda: servers.queued("one") > 0, "something waits in its windows")
     for worker in workers:
         worker.kill()
-    wait_until(lambda: servers.queued("one") > 0, "something waits in its windows")
     gossamer(servers, "sources", "one", "--off", host)
     assert servers.number("SELECT count(DISTINCT job) FROM urls WHERE reason = 'switched_off'") == 2
     gossamer(servers, "sources", "two", "--on", host)

@@ -38,9 +38,7 @@ def test_a_redis_that_is_killed_and_comes_back_empty_loses_and_doubles_nothing(
     servers.redis.kill()
     time.sleep(1.0)
     servers.redis.start()
-    back_at = time.monotonic()
-    assert site.after_hits(1).wait(15.0)
-    assert time.monotonic() - back_at < 15.0
+    assert site.after_hits(1).wait(LONGEST_SECONDS)
     crew.finish()
     check_done(servers, site)
 

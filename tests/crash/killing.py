@@ -25,11 +25,12 @@ import msgspec
 import zstandard
 
 from gossamer.cli.main import main as gossamer
+from gossamer.testing.processes import leashed
 from gossamer.testing.synthetic_reply import Hit, Reply
 from gossamer.testing.synthetic_web import SyntheticWeb
 
 #: No command runs longer than this: a crawl that hangs is killed, and its test fails.
-LONGEST_SECONDS = 60.0
+LONGEST_SECONDS = 120.0
 KILLED = -signal.SIGKILL
 
 CONCURRENCY = 8
@@ -42,6 +43,8 @@ FLAGS = (
     *("--max-uncommitted-pages", str(MAX_UNCOMMITTED), "--seed-batch-urls", "1"),
     *("--sweep-seconds", "3600"),
 )
+#: For tests that count boundaries: eight pages in a commit at most, however long one takes.
+SMALL_COMMITS = ("-c", "4", "--max-uncommitted-pages", "4", "--commit-pages", "2")
 #: What of a record depends on the moment of its fetch, or on which of several links was found first.
 _INCIDENTAL = ("fetched_at", "elapsed_ms", "depth", "parent")
 
@@ -64,6 +67,9 @@ class GeneratedSite:
     ) -> None:
         self.web = web
         self.delay_seconds = delay_seconds
+        #: No page is answered while it is not set.
+        self.open = threading.Event()
+        self.open.set()
         self._headings = headings
         hosts = [f"site{pages}-{number}" for number in range(3)]
         self.pages: list[Page] = [(hosts[number % 3], f"/{number}") for number in range(pages)]
@@ -95,6 +101,8 @@ class GeneratedSite:
         self.under_way[page] = hit.port
         try:
             self.on_hit(hit)
+            while not self.open.is_set():
+                await asyncio.sleep(0.01)
             if self.delay_seconds:
                 await asyncio.sleep(self.delay_seconds)
         finally:
@@ -174,7 +182,7 @@ class Crawl:
     def started(self) -> Iterator[subprocess.Popen[str]]:
         """Start the command; when the block ends or `LONGEST_SECONDS` are over, it is killed if it still runs."""
         with subprocess.Popen(
-            self.command(),
+            leashed(self.command()),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -305,9 +313,9 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def holder_of(port: int, pids: list[int]) -> int:
-    """Return which of the processes holds the connection with this local port, or 0 if none does any more."""
-    inode = _socket_inode(port)
+def holder_of(port: int, server_port: int, pids: list[int]) -> int:
+    """Return which of the processes holds the connection between these two ports, or 0 if none does any more."""
+    inode = _socket_inode(port, server_port)
     for pid in pids:
         with suppress(OSError):  # it died, or closed a file, while we looked
             for descriptor in Path(f"/proc/{pid}/fd").iterdir():
@@ -316,10 +324,11 @@ def holder_of(port: int, pids: list[int]) -> int:
     return 0
 
 
-def _socket_inode(port: int) -> str:
+def _socket_inode(port: int, server_port: int) -> str:
     for line in Path("/proc/net/tcp").read_text("ascii").splitlines()[1:]:
         fields = line.split()
-        if fields[1].endswith(f":{port:04X}"):
+        # The port alone does not do: a process may have the same one, to another server.
+        if fields[1].endswith(f":{port:04X}") and fields[2].endswith(f":{server_port:04X}"):
             return fields[9]
     return ""
 

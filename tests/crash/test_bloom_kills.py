@@ -13,7 +13,16 @@ from gossamer.frontier.sqlite_schema import connect_readonly
 from gossamer.model.url import dedup_key, fingerprint
 from gossamer.testing.synthetic_web import SyntheticWeb
 
-from .killing import KILLED, Crawl, GeneratedSite, check_readable, check_refetches, crawl_of, read_records
+from .killing import (
+    KILLED,
+    SMALL_COMMITS,
+    Crawl,
+    GeneratedSite,
+    check_readable,
+    check_refetches,
+    crawl_of,
+    read_records,
+)
 
 PAGES = 60
 #: So small an error rate that no test will ever meet an error.
@@ -56,7 +65,7 @@ def check_done(crawl: Crawl, refused: int = 0) -> None:
 def test_killed_at_a_boundary_a_job_with_a_filter_fetches_each_page_and_writes_it_once(
     web: SyntheticWeb, tmp_path: Path, name: str, later: int, part: str
 ) -> None:
-    crawl = crawl_of(GeneratedSite(web, PAGES), tmp_path, *BLOOM)
+    crawl = crawl_of(GeneratedSite(web, PAGES), tmp_path, *BLOOM, *SMALL_COMMITS)
     for count in (1, later):
         assert crawl.run(f"{name}:{part}@{count}").returncode == KILLED
         check_readable(crawl)

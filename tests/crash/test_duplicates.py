@@ -12,7 +12,16 @@ import pytest
 
 from gossamer.testing.synthetic_web import SyntheticWeb
 
-from .killing import KILLED, Crawl, GeneratedSite, check_ledger, check_readable, crawl_of, read_records
+from .killing import (
+    KILLED,
+    SMALL_COMMITS,
+    Crawl,
+    GeneratedSite,
+    check_ledger,
+    check_readable,
+    crawl_of,
+    read_records,
+)
 
 PAGES = 60
 CONTENTS = 12
@@ -68,7 +77,7 @@ def test_killed_at_a_boundary_a_job_still_writes_one_record_of_each_content(
     web: SyntheticWeb, tmp_path: Path, boundary: str, mode: str
 ) -> None:
     site = CopiedSite(web, nearly=mode == "near")
-    crawl = crawl_of(site, tmp_path, "--skip-duplicates", mode)
+    crawl = crawl_of(site, tmp_path, "--skip-duplicates", mode, *SMALL_COMMITS)
     for count in (1, 3):
         assert crawl.run(f"{boundary}@{count}").returncode == KILLED
         check_readable(crawl)
@@ -80,7 +89,8 @@ def test_killed_at_a_boundary_a_job_still_writes_one_record_of_each_content(
 def test_worker_processes_together_write_one_record_of_each_content(
     web: SyntheticWeb, tmp_path: Path
 ) -> None:
-    crawl = crawl_of(CopiedSite(web, nearly=True), tmp_path, "--skip-duplicates", "near", "--workers", "2")
+    flags = ("--skip-duplicates", "near", "--workers", "2", *SMALL_COMMITS)
+    crawl = crawl_of(CopiedSite(web, nearly=True), tmp_path, *flags)
     assert crawl.run("commit:done@2").returncode == KILLED
     crawl.finish()
     check_one_record_of_each_content(crawl)

@@ -13,6 +13,7 @@ from gossamer.testing.synthetic_web import SyntheticWeb
 
 from .killing import (
     KILLED,
+    SMALL_COMMITS,
     GeneratedSite,
     check_complete,
     check_ledger,
@@ -57,7 +58,7 @@ def test_killed_at_a_boundary_a_job_goes_on_as_if_nothing_had_happened(
     web: SyntheticWeb, tmp_path: Path, uninterrupted: list[dict[str, object]], boundary: str, later: int
 ) -> None:
     web.reset()
-    crawl = crawl_of(GeneratedSite(web, PAGES), tmp_path)
+    crawl = crawl_of(GeneratedSite(web, PAGES), tmp_path, *SMALL_COMMITS)
     for count in (1, later):
         assert crawl.run(f"{boundary}@{count}").returncode == KILLED
         check_readable(crawl)

@@ -12,12 +12,13 @@ from .killing import LONGEST_SECONDS, GeneratedSite, check_complete, check_refet
 def test_a_second_process_on_a_job_is_turned_away_and_the_first_is_unharmed(
     web: SyntheticWeb, tmp_path: Path
 ) -> None:
-    site = GeneratedSite(web, 120, delay_seconds=0.1)
-    crawl = crawl_of(site, tmp_path)
+    site = GeneratedSite(web, 120)
+    crawl = crawl_of(site, tmp_path, "--timeout", "200")
     with crawl.started() as process:
-        assert site.after_hits(10, lambda: None).wait(LONGEST_SECONDS)
+        # The first is not done before the second has ended.
+        assert site.after_hits(10, site.open.clear).wait(LONGEST_SECONDS)
         second = crawl.run()
-        site.delay_seconds = 0.0
+        site.open.set()
         _, said = process.communicate(timeout=LONGEST_SECONDS)
     assert second.returncode == 2
     assert second.stderr.count("\n") == 1

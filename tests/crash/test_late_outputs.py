@@ -9,7 +9,7 @@ import pytest
 
 from gossamer.testing.synthetic_web import SyntheticWeb
 
-from .killing import KILLED, Crawl, GeneratedSite, check_complete, crawl_of, read_records
+from .killing import KILLED, SMALL_COMMITS, Crawl, GeneratedSite, check_complete, crawl_of, read_records
 
 PAGES = 60
 
@@ -91,7 +91,7 @@ def test_a_csv_with_other_fields_is_made_anew_with_all_pages_and_without_a_reque
 def test_an_output_deleted_while_the_job_is_half_done_is_complete_in_the_end(
     web: SyntheticWeb, tmp_path: Path
 ) -> None:
-    crawl = crawl_of(GeneratedSite(web, PAGES), tmp_path)
+    crawl = crawl_of(GeneratedSite(web, PAGES), tmp_path, *SMALL_COMMITS)
     assert crawl.run("commit:done@6").returncode == KILLED
     crawl.outputs[1].unlink()
     crawl.finish()

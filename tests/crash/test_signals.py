@@ -57,7 +57,7 @@ def test_a_second_signal_stops_at_once_whatever_is_under_way(
     web: SyntheticWeb, tmp_path: Path, workers: str
 ) -> None:
     site = GeneratedSite(web, PAGES)
-    patience = ("--timeout", "100", "--grace-seconds", "100", "--progress", "plain")
+    patience = ("--timeout", "200", "--grace-seconds", "200", "--progress", "plain")
     crawl = crawl_of(site, tmp_path, "--workers", workers, *patience)
     with crawl.started() as process:
 

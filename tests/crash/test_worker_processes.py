@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -68,10 +69,11 @@ def kill_children(crawl: Crawl, process: subprocess.Popen[str], chance: random.R
     """Kill a random worker process now and then, as pages come in; returns how many were killed."""
     for killed in range(kills):
         due = crawl.site.after_hits(chance.randint(5, PAGES // 6), lambda: None)
-        while not (due.wait(0.05) and children_of(process.pid)):
+        while not (due.wait(0.05) and (children := children_of(process.pid))):
             if process.poll() is not None:
                 return killed
-        os.kill(chance.choice(children_of(process.pid)), signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it was dead, and is buried by now
+            os.kill(chance.choice(children), signal.SIGKILL)
     return kills
 
 
@@ -118,10 +120,14 @@ class Killer:
     def _on_hit(self, hit: Hit) -> None:
         if (hit.host, hit.path) != self._poison:
             return
-        children = children_of(self._crawl.pid)
-        worker = holder_of(hit.port, children)
+        children, server = children_of(self._crawl.pid), self._site.web.port
+        worker = holder_of(hit.port, server, children)
+        if not worker:  # as process 0 it would be this one
+            return
         under_way = dict(self._site.under_way)
-        self.company.append({page for page, port in under_way.items() if holder_of(port, children) == worker})
+        self.company.append(
+            {page for page, port in under_way.items() if holder_of(port, server, children) == worker}
+        )
         os.kill(worker, signal.SIGKILL)
 
 

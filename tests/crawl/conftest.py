@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 
 from gossamer.testing.crawl_rig import CrawlRig
+from gossamer.testing.stalls import stall_watch
 from gossamer.testing.synthetic_web import SyntheticWeb
 
 
 @pytest.fixture(scope="module")
 def web() -> Iterator[SyntheticWeb]:
     """One web for a module; each test has hosts of its own on it."""
+    stall_watch()
     with SyntheticWeb.in_thread(slow_seconds=0.2) as served:
         yield served
 

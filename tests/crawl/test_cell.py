@@ -57,7 +57,7 @@ def visit_in_the_cell(
     web.add(host, "/page", answer)
     settings, _ = load_settings({"allow_private": True}, {}, None)
     spec = JobSpec("scrape", (), settings=settings)
-    brief = SharedBrief("", 1, msgspec.json.encode(spec.to_toml()).decode())
+    brief = SharedBrief(msgspec.json.encode(spec.to_toml()).decode())
     clock = steady_clock()
 
     async def robots(origin: str) -> StoredRobots:
@@ -85,6 +85,6 @@ def test_a_suspect_that_the_schedule_does_not_stand_by_is_given_back_untouched(w
 
 
 def test_a_suspect_may_begin_for_as_long_as_the_schedule_goes_on_standing_by_it(web: SyntheticWeb) -> None:
-    outcome, hits = visit_in_the_cell(web, "cell2", lambda clock: clock() + 1.0, robots_seconds=1.5)
+    outcome, hits = visit_in_the_cell(web, "cell2", lambda clock: clock() + 3.0, robots_seconds=3.5)
     assert isinstance(outcome, Settled), outcome
     assert hits == 1

@@ -147,10 +147,10 @@ def test_the_time_limit_ends_a_long_crawl_with_success_and_it_can_go_on(
     web: SyntheticWeb, rig: CrawlRig
 ) -> None:
     url = star(web, "timed", 400)
-    first = rig.crawl(url, "--delay", "0.05", "--time", "0.5")
+    first = rig.crawl(url, "--delay", "0.05", "--time", "2")
     assert first.code == 0
     assert "time limit" in first.err
-    assert 1 <= len(first.records) < 20
+    assert 1 <= len(first.records) < 60
     assert {row.state.label for row in first.rows.values()} == {"fetched", "queued"}
     second = rig.crawl(url, "-n", str(len(first.records) + 3))
     assert len(second.records) == len(first.records) + 3

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from gossamer.testing.crawl_rig import CrawlRig, paths_of, serve
+from gossamer.testing.stalls import quiet_gaps, stall_watch
 from gossamer.testing.synthetic_reply import redirect, text_reply
 from gossamer.testing.synthetic_web import SyntheticWeb
 
@@ -18,6 +18,7 @@ DELAY, JITTER = 0.3, 0.04
 
 @pytest.fixture
 def web() -> Iterator[SyntheticWeb]:
+    stall_watch()
     with SyntheticWeb.in_thread() as web:
         yield web
 
@@ -43,8 +44,7 @@ def apex_and_www(web: SyntheticWeb) -> list[str]:
 
 
 def smallest_gap(web: SyntheticWeb, host: str) -> float:
-    moments = [hit.at for hit in web.hits if hit.host == host]
-    return min(later - earlier for earlier, later in pairwise(moments))
+    return min(quiet_gaps(hit.at for hit in web.hits if hit.host == host), default=DELAY)
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

@@ -22,7 +22,7 @@ from typing import Any, cast
 
 NAME_SERVER = "127.0.0.53"
 _A, _AAAA = 1, 28
-_SECONDS = 60.0
+_SECONDS = 120.0
 
 
 def make_world() -> None:
@@ -34,7 +34,7 @@ def make_world() -> None:
     ):
         subprocess.run(command.split(), check=True, capture_output=True)
     with tempfile.NamedTemporaryFile("w", suffix=".conf", delete=False) as file:
-        file.write(f"nameserver {NAME_SERVER}\noptions timeout:1 attempts:1\n")
+        file.write(f"nameserver {NAME_SERVER}\noptions timeout:20 attempts:1\n")
     subprocess.run(["mount", "--bind", file.name, "/etc/resolv.conf"], check=True, capture_output=True)
     Path(file.name).unlink()
 

@@ -295,7 +295,7 @@ def test_what_came_after_a_reply_is_not_taken_for_the_next_one(first: bytes, lat
         async with Misbehaving(send, OK).up() as site, fetching() as fetcher:
             await fetcher.fetch(site.url)
             # What is still under way when a request goes out passes for its reply: HTTP/1.1 cannot tell them apart.
-            async with asyncio.timeout(5.0):  # much less than an idle connection is kept
+            async with asyncio.timeout(10.0):  # less than an idle connection is kept
                 while late and len(fetcher._pool):
                     await asyncio.sleep(0.01)
             second = await fetcher.fetch(site.url)

@@ -99,7 +99,7 @@ def open_world() -> Iterator[World]:
         yield World(process)
     finally:
         process.stdin.close()
-        process.wait(10)
+        process.wait(60)
         process.stdout.close()
         process.stderr.close()
 

@@ -200,12 +200,37 @@ def test_an_empty_standard_input_is_said(rig: CrawlRig) -> None:
     assert "the input holds no URL" in said(ended)
 
 
-def test_a_closed_standard_input_is_said(rig: CrawlRig) -> None:
-    command = [sys.executable, "-m", "gossamer", *rig.arguments("crawl", "-q", "-")]
+def without_stdin(*arguments: str) -> Ended:
+    command = [sys.executable, "-m", "gossamer", *arguments]
     done = subprocess.run(["sh", "-c", 'exec "$@" <&-', "sh", *command], capture_output=True, check=False)
-    ended = Ended(done.returncode, "", done.stderr.decode())
+    return Ended(done.returncode, "", done.stderr.decode())
+
+
+@pytest.mark.parametrize(
+    "servers", [(), ("--redis", "redis://127.0.0.1:1", "--postgres", "postgresql://127.0.0.1:1/x")]
+)
+def test_a_closed_standard_input_is_said(rig: CrawlRig, servers: tuple[str, ...]) -> None:
+    ended = without_stdin(*rig.arguments("crawl", "-q", "-", *servers))
     assert ended.code == USAGE
     assert "standard input is closed" in said(ended)
+
+
+@pytest.mark.parametrize("stderr", ["2>/dev/full", "2>&-"])
+def test_an_error_that_cannot_be_said_still_has_its_exit_code(rig: CrawlRig, stderr: str) -> None:
+    command = [sys.executable, "-m", "gossamer", "status", "nowhere", "--jobs-dir", str(rig.jobs)]
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {stderr}', "sh", *command], capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (USAGE, b"")
+
+
+def test_a_job_from_standard_input_is_resumed_without_one(web: SyntheticWeb, rig: CrawlRig) -> None:
+    url = serve(web, "piped", {"/": ["/a", "/b"], "/a": [], "/b": []})
+    begun = rig.spawn(*rig.arguments("crawl", "-q", "-n", "1", "-"), stdin=url.encode())
+    assert begun.code == 0, begun.err
+    ended = without_stdin("resume", "job", "--jobs-dir", str(rig.jobs), "-q", "-n", "9")
+    assert (ended.code, ended.err) == (0, "")
+    assert sorted(paths_of(web, "piped")) == ["/", "/a", "/b"]
 
 
 def test_an_input_file_with_an_odd_name_is_read(web: SyntheticWeb, rig: CrawlRig) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -13,7 +14,9 @@ import pytest
 
 from gossamer.config.postgres import PostgresLimits
 from gossamer.frontier.controls import set_host_delay, settle_host, switch_host
+from gossamer.frontier.postgres_books import MAX_REMOVED_COOKIES
 from gossamer.frontier.postgres_ledger import PostgresLedger
+from gossamer.frontier.postgres_roots import PostgresRoots
 from gossamer.model.outcome import SWITCHED_OFF, Committed, GroupState, Hop, Retry, State, StoredCookie
 from gossamer.model.schedule import LogEntry
 from gossamer.testing.frontier_cases import (
@@ -338,6 +341,41 @@ def test_a_host_that_is_switched_on_while_workers_hold_it_has_nothing_held(dsn: 
     asyncio.run(main())
 
 
+def test_a_reader_of_cookies_hears_of_those_that_were_removed_and_only_the_newest_are_remembered(
+    dsn: str,
+) -> None:
+    async def main() -> None:
+        async with workers(dsn, 2) as (reader, writer):
+            (item,) = (await writer.add([found("a.test/1")])).live
+            numbers = itertools.count(1)
+
+            async def write(*cookies: StoredCookie) -> None:
+                sent = msgspec.structs.replace(visit(item), cookies=cookies)
+                await writer.commit(batch(f"{next(numbers)}", sent))
+
+            def removed(key: str) -> StoredCookie:
+                return StoredCookie(key, f"no {key}".encode(), removed=True)
+
+            await write(StoredCookie("a", b"a"), StoredCookie("b", b"b"))
+            ((_, _), (seen, _)) = await reader.cookies_after(0)
+            await write(removed("a"), removed("never set"))
+            ((seen, data),) = await reader.cookies_after(seen)
+            assert data == b"no a"
+            await write(removed("a"))
+            assert await reader.cookies_after(seen) == [], "it was removed before"
+            await write(StoredCookie("a", b"again"))
+            ((seen, data),) = await reader.cookies_after(seen)
+            assert data == b"again"
+            assert [data for _, data in await reader.cookies_after(0)] == [b"b", b"again"]
+            many = [f"{number}" for number in range(MAX_REMOVED_COOKIES + 5)]
+            await write(*(StoredCookie(key, b"x") for key in many))
+            await write(*map(removed, many))
+            told = [data.decode() for _, data in await reader.cookies_after(seen)]
+            assert told == [f"no {key}" for key in many[-MAX_REMOVED_COOKIES:]]
+
+    asyncio.run(main())
+
+
 def test_a_reader_of_cookies_gets_each_once_and_none_appears_behind_its_back(dsn: str) -> None:
     async def main() -> None:
         async with workers(dsn, 4) as (reader, *writers):
@@ -382,5 +420,34 @@ def test_what_is_odd_about_a_visit_is_kept_with_its_url_and_worker(dsn: str) -> 
             rows = ask(dsn, "SELECT worker, level, url, note, at FROM notes")
             assert rows == [("w1", "warning", "http://a.test/1", "robots.txt is cut", NOW)]
             assert ask(dsn, "SELECT worker, fp FROM fetches") == [("w1", fingerprint_of("a.test/1"))]
+
+    asyncio.run(main())
+
+
+def test_roots_are_looked_up_once_and_a_bounded_number_is_remembered(dsn: str) -> None:
+    async def main() -> None:
+        async with workers(dsn, 1) as (ledger,):
+            await ledger.add([], roots=["a.test", "b.test"])
+            roots = PostgresRoots(ledger._pool, ledger._job)
+            assert roots.is_root("a.test") is None
+            await roots.look_up({"a.test", "c.test"})
+            assert [roots.is_root(f"{host}.test") for host in "abc"] == [True, None, False]
+            await ledger.add([], roots=["c.test"])
+            trips = ledger._pool.round_trips
+            await roots.look_up({"a.test", "c.test"})
+            assert (roots.is_root("c.test"), ledger._pool.round_trips) == (False, trips)
+            roots.forget(["c.test"])
+            assert roots.is_root("c.test") is None
+            await roots.look_up({"b.test", "c.test", "d.test"})
+            assert [roots.is_root(f"{host}.test") for host in "abcd"] == [True, True, True, False]
+            roots.forget_strangers()
+            assert [roots.is_root(f"{host}.test") for host in "abcd"] == [True, True, True, None]
+            many = [f"{number}.test" for number in range(100_020)]
+            await roots.look_up(many)
+            assert all(roots.is_root(root) is False for root in many)
+            await roots.look_up(["a.test"])
+            # The oldest have made room.
+            assert [roots.is_root(f"{number}.test") for number in (0, 100_019)] == [None, False]
+            assert roots.is_root("a.test") is True
 
     asyncio.run(main())

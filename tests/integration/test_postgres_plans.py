@@ -16,6 +16,7 @@ from gossamer.frontier import postgres_urls as urls
 from gossamer.frontier.postgres_moment import PostgresMoment
 from gossamer.frontier.postgres_pool import PostgresPool, Query, Session
 from gossamer.frontier.postgres_reader import listing
+from gossamer.frontier.postgres_roots import which_span
 from gossamer.model.outcome import State
 from gossamer.testing.frontier_cases import NOW, fingerprint_of, found, known, visit
 from gossamer.testing.postgres_rig import new_database, workers
@@ -37,6 +38,7 @@ FILL = """
         FROM generate_series(1, 100000) n;
     INSERT INTO groups SELECT 'h' || n, 0, 0, 0, 0, 0 FROM generate_series(1, 500) n;
     INSERT INTO cookies(job, key, data) SELECT 1 + n % 2, n::text, repeat('x', 100)::bytea FROM generate_series(1, 100000) n;
+    INSERT INTO roots(job, root) SELECT 1 + n % 2, 'h' || n FROM generate_series(1, 100000) n;
     INSERT INTO log SELECT 1, n, n, n::text, 'w', 0, 1, '', '' FROM generate_series(1, 20000) n;
     INSERT INTO pages SELECT n, n, 1, 1, 0, 200, to_jsonb(repeat('x', 500)) FROM generate_series(1, 20000) n;
 """
@@ -53,6 +55,7 @@ QUESTIONS = {
     "fetches of a URL": Query(FETCHES, (1, fingerprint_of("a.test/1"))),
     "starts of a group": Query(STARTS, ("h7", 5.0)),
     "cookies since the last look": books.cookies_after(1, 99_990),
+    "which are roots": which_span(1, [f"h{number}" for number in range(1000)]),
     "hosts to be scheduled": books.host_info(1, ["h7", "h8"], ["h7", "h8"]),
     "the record log": records.log(1, 1000, 8),
 }

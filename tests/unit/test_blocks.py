@@ -307,6 +307,11 @@ def test_a_header_of_a_guard_that_let_the_page_through_says_nothing() -> None:
 def test_a_page_made_to_be_slow_to_judge_is_judged_quickly(part: str) -> None:
     bait = "captcha-delivery.com/ cf-error-details _Incapsula_Resource incident_id= captcha /errors/validateCaptcha <input "
     response = answer(403, bait + part * (HEAD_BYTES // len(part)))
-    begun = time.process_time()
-    assert block_page(response) == ""
-    assert time.process_time() - begun < 0.05
+
+    def seconds() -> float:
+        begun = time.process_time()
+        assert block_page(response) == ""
+        return time.process_time() - begun
+
+    # The best of three: a collection of garbage may fall into one.
+    assert min(seconds() for _ in range(3)) < 0.05

@@ -196,11 +196,16 @@ _DTDS = {
 def test_a_page_with_a_dtd_is_not_read(dtd: str, encoding: str) -> None:
     declaration = "<?xml version='1.0'?>" + dtd
     body = sitemap("http://site.example/found", "&l29;", declaration=declaration).encode(encoding)
-    began = time.process_time()
-    facts = extract(body)
-    assert (facts.links, facts.title) == ([], "")
-    assert facts.note == f"XML with a DTD is not read: {_URL}"
-    assert time.process_time() - began < 0.1
+
+    def seconds() -> float:
+        began = time.process_time()
+        facts = extract(body)
+        assert (facts.links, facts.title) == ([], "")
+        assert facts.note == f"XML with a DTD is not read: {_URL}"
+        return time.process_time() - began
+
+    # The best of three: a collection of garbage may fall into one.
+    assert min(seconds() for _ in range(3)) < 0.1
 
 
 _PROLOG_PARTS = ["<!--", "-->", "-", "<?xml ", "<?x", "?>", "?", ">", "<", " ", "\n", "\ufeff", "x", "<x>"]

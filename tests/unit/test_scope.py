@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from gossamer.config.settings import ScopeName, ScopeSettings
 from gossamer.errors import UsageError
 from gossamer.model.url import canonicalise, host_of
-from gossamer.policy.scope import Globs, Scope
+from gossamer.policy.scope import MAX_ROOTS, Globs, Scope
 from gossamer.policy.shard import Shard, parse_shard
 
 SEED = "https://www.example.co.uk/shop/index.html"
@@ -200,3 +200,25 @@ def test_what_is_no_shard_is_refused_in_one_line_with_its_form(text: str) -> Non
     with pytest.raises(UsageError, match="write I/N, from 1/3 to 3/3 for three jobs") as raised:
         parse_shard(text)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("known", "sure"),
+    [({}, "unsure"), ({"b.example/x/": True}, ""), ({"b.example/": False, "b.example/x/": False}, "scope")],
+)
+def test_a_scope_is_unsure_only_while_a_root_that_would_decide_is_unknown(
+    known: dict[str, bool], sure: str
+) -> None:
+    crowd = [f"{number}.test/" for number in range(MAX_ROOTS)]
+    scope = Scope(ScopeSettings(scope="prefix", exclude=("*.pdf",)), crowd, known.get)
+    assert scope.is_partial
+    assert refusal(scope, "https://b.example/x/y") == sure
+    assert refusal(scope, "https://0.test/x/y") == ""
+    assert refusal(scope, "https://b.example/x/y.pdf") == ("scope" if sure == "scope" else "excluded")
+    assert scope.roots_over("https://b.example/x/y", "b.example") == ["b.example/", "b.example/x/"]
+
+
+def test_a_scope_with_room_for_its_roots_asks_nobody() -> None:
+    scope = Scope(ScopeSettings(), ["a.example"], lambda _root: None)
+    assert not scope.is_partial
+    assert refusal(scope, "https://b.example/") == "scope"

@@ -376,6 +376,6 @@ def test_as_a_process_it_prints_its_address_and_writes_hits_as_json_lines(tmp_pa
         connection.close()
         line = json.loads(hits.read_text())
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, "")
     assert (line["host"], line["path"], line["method"], line["visit"]) == ("docs", "/map.html?x=1", "GET", 1)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import atexit
-import ctypes
 import itertools
 import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -18,13 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.frontier.postgres_schema import upgrade
+from gossamer.testing.processes import free_port, leashed
 
-_START_SECONDS = 30.0
-_STOP_SECONDS = 30.0
+_START_SECONDS = 60.0
+_STOP_SECONDS = 60.0
 _POLL_SECONDS = 0.05
 _USER = "gossamer"
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def programs() -> Path | None:
@@ -53,7 +50,7 @@ class PostgresServer:
         self._account = _account()
         if self._account:
             os.chown(self.folder, *self._account)
-        self.port = _free_port()
+        self.port = free_port()
         self._names = itertools.count(1)
         self._process: subprocess.Popen[bytes] | None = None
         options = ["--auth=trust", f"--username={_USER}", "--encoding=UTF8", "--locale=C", "--no-sync"]
@@ -80,6 +77,8 @@ class PostgresServer:
             "unix_socket_directories": "",
             "fsync": "on" if self._durable else "off",
             "synchronous_commit": "on",
+            # What it learns of a table, and when, would be left to chance.
+            "autovacuum": "on" if self._durable else "off",
             "full_page_writes": "on" if self._durable else "off",
             "max_connections": 60,
             "shared_buffers": "128MB",
@@ -88,10 +87,11 @@ class PostgresServer:
         flags = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own program
-                [self._bin / "postgres", "-D", self.folder / "data", *flags],
+                leashed(
+                    [str(self._bin / "postgres"), "-D", str(self.folder / "data"), *flags], signal.SIGQUIT
+                ),
                 stdout=log,
                 stderr=log,
-                preexec_fn=_end_with_parent,  # noqa: PLW1509 - it only makes a system call
                 **self._identity(),
             )
         self._wait_until_it_answers()
@@ -175,13 +175,3 @@ def _account() -> tuple[int, int] | None:
             continue
         return found.pw_uid, found.pw_gid
     raise RuntimeError("PostgreSQL does not run as root, and there is no user to run it as")
-
-
-def _end_with_parent() -> None:
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGQUIT)
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])

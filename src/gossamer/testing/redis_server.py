@@ -13,7 +13,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-_START_SECONDS = 20.0
+from gossamer.testing.processes import free_port, leashed
+
+__all__ = ["RedisServer", "free_port", "is_redis_installed", "redis_cluster", "redis_server"]
+
+_START_SECONDS = 60.0
 _SLOTS = 16384
 _NODES = 3
 
@@ -47,7 +51,9 @@ class RedisServer:
             str(self._folder),
         ]
         command += ["--save", "", "--appendonly", "no", "--daemonize", "no", *self._options]
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603
+        self._process = subprocess.Popen(  # noqa: S603 - our own program
+            leashed(command), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         deadline = time.monotonic() + _START_SECONDS
         while not self._answers():
             assert self._process.poll() is None, f"redis-server on port {self.port} ended at once"
@@ -62,7 +68,7 @@ class RedisServer:
 
     def ask(self, *words: str) -> str:
         """Send one command by hand and return the answer as it came."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as line:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=20) as line:
             parts = [f"*{len(words)}\r\n", *(f"${len(word.encode())}\r\n{word}\r\n" for word in words)]
             line.sendall("".join(parts).encode())
             return line.recv(1 << 20).decode(errors="replace")
@@ -137,11 +143,3 @@ def _node() -> Iterator[RedisServer]:
 def _is_whole(node: RedisServer) -> bool:
     about = node.ask("CLUSTER", "INFO")
     return "cluster_state:ok" in about and f"cluster_known_nodes:{_NODES}" in about
-
-
-def free_port() -> int:
-    """Return a port of loopback that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
