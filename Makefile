@@ -42,7 +42,7 @@ lint: $(VENV)/.dev $(VENV)/.bench
 check: lint test ## ruff, mypy, import-linter and the tests
 
 soak: $(VENV)/.dev ## the long versions: many kills, long outages, fuzzing
-	$(BIN)/python -m pytest -n 2 -m soak --timeout=1800
+	$(BIN)/python -m pytest -n 2 -m soak --timeout=1800 --hypothesis-profile=searching
 
 bench: $(VENV)/.bench ## compare with other crawlers, in one run (needs nginx; Go where there is one)
 	$(BIN)/python -m bench.run --rounds 5 --write-docs

@@ -10,8 +10,7 @@ pytest.register_assert_rewrite(
     "gossamer.testing.scheduler_contract",
 )
 
-# The same examples each time, however slow the machine is; `--hypothesis-profile=default` looks for others.
-settings.register_profile(
-    "steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
-)
+# However slow the machine is. The same examples each time, but for `make soak`, which looks for others.
+settings.register_profile("searching", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("steady", settings.get_profile("searching"), derandomize=True)
 settings.load_profile("steady")
