@@ -224,7 +224,8 @@ def test_what_robots_says_is_harmless(web: SyntheticWeb, rig: CrawlRig, path: st
 @pytest.mark.parametrize("path", ["/title", "/header", "/type", "/moved", "/phrase", "/broken", "/forbidden"])
 @pytest.mark.parametrize("form", ["json", "text", "html", "headers"])
 def test_a_page_on_a_terminal_is_spelled_out(web: SyntheticWeb, rig: CrawlRig, path: str, form: str) -> None:
-    words = ["fetch", web.url("hostile", path), "--allow-private", "--as", form, "--retries", "0"]
+    quickly = ("--retries", "0", "--delay", "0")
+    words = ["fetch", web.url("hostile", path), "--allow-private", "--as", form, *quickly]
     shown = in_terminal(rig.folder, *words).out.replace("\r\n", "\n")
     assert shown
     assert BANNED.search(shown) is None, shown
