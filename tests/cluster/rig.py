@@ -30,6 +30,8 @@ from .site import Site, check_apart
 
 #: No command runs longer than this, unless a test says so.
 LONGEST_SECONDS = 120.0
+#: Workers whose server is back are at work again within this, if the machine does not stand still meanwhile.
+RESUME_SECONDS = 15.0
 DELAY = 0.2
 #: Leases as short as a fetch allows, and small commits: much can go wrong in a short time.
 LEASE_SECONDS = 3.0

@@ -19,6 +19,7 @@ from .rig import (
     LEASE_SECONDS,
     LONGEST_SECONDS,
     PATIENT,
+    RESUME_SECONDS,
     Crew,
     Servers,
     Worker,
@@ -96,6 +97,7 @@ def survive(
     sessions_before = sessions(servers)
     assert site.after_hits(20).wait(LONGEST_SECONDS), [worker.said() for worker in workers]
     resumed = time.monotonic() - back_at
+    assert resumed < RESUME_SECONDS + site.watch.total(back_at)
     assert all(worker.is_running() for worker in workers)
     crew.finish()
     refetched = site.page_hits().total() - len(site.urls)

@@ -9,7 +9,7 @@ import pytest
 
 from gossamer.testing.synthetic_web import SyntheticWeb
 
-from .rig import LONGEST_SECONDS, Crew, Servers, check_done, submit, wait_until
+from .rig import LONGEST_SECONDS, RESUME_SECONDS, Crew, Servers, check_done, submit, wait_until
 from .site import Site
 
 
@@ -38,7 +38,9 @@ def test_a_redis_that_is_killed_and_comes_back_empty_loses_and_doubles_nothing(
     servers.redis.kill()
     time.sleep(1.0)
     servers.redis.start()
+    back_at = time.monotonic()
     assert site.after_hits(1).wait(LONGEST_SECONDS)
+    assert time.monotonic() - back_at < RESUME_SECONDS + site.watch.total(back_at)
     crew.finish()
     check_done(servers, site)
 
