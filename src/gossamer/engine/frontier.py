@@ -14,6 +14,7 @@ from gossamer.contracts import Clock, Failpoint, Grouping, Ledger, Scheduler, no
 from gossamer.model.outcome import SWITCHED_OFF, Batch, Committed, Cursor, Found, Pause, Visit
 from gossamer.model.request import Known, Lease
 from gossamer.model.schedule import Added, HostInfo, Lost, Outlook, Refill
+from gossamer.waiting import finished
 
 _REFILLS_AT_ONCE = 32
 _HOSTS_PER_PART = 1000
@@ -116,7 +117,7 @@ class Frontier:
         batch = Batch(batch_id, visits, tuple(groups), tuple(cursors), self._clock(), self._max_records)
         # In a task of its own: where the run ends meanwhile, what is in the ledger is settled all the same.
         leases = [lease for lease, visit in done if visit.settles]
-        committed = await _finished(
+        committed = await finished(
             asyncio.create_task(self._commit(batch, leases), name=f"commit {batch_id}")
         )
         await self._schedule(committed.live)
@@ -187,14 +188,3 @@ class Frontier:
     async def outlook(self) -> Outlook:
         """Describe what waits and until when."""
         return await self._scheduler.outlook()
-
-
-async def _finished(task: asyncio.Task[Committed]) -> Committed:
-    """Return what a task returns. A cancelled caller waits for its end, as it would for the ledger."""
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        if not task.cancelled():
-            task.exception()  # looked at: the caller ends for another reason
-        raise

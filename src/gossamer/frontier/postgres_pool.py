@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from gossamer.config.postgres import PostgresLimits
 from gossamer.errors import BackendLost, GossamerError, LedgerFailed, UsageError
 from gossamer.frontier.postgres_arrays import KINDS, Packed
-from gossamer.frontier.postgres_reads import PostgresReads, finished
+from gossamer.frontier.postgres_reads import PostgresReads
+from gossamer.waiting import finished
 
 if TYPE_CHECKING:
     import psycopg

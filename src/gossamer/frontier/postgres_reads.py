@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
+
+from gossamer.waiting import finished
 
 if TYPE_CHECKING:
     from gossamer.frontier.postgres_pool import Query, Result
-
-T = TypeVar("T")
 
 #: Statements in one transaction.
 MAX_STATEMENTS = 128
@@ -45,14 +45,3 @@ class PostgresReads:
             if queries is self._queries:
                 self._next = None
             return await self._ask(*queries)
-
-
-async def finished(task: asyncio.Task[T]) -> T:
-    """Return what a task returns. A cancelled caller waits for its end and leaves it alone."""
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        if not task.cancelled():
-            task.exception()  # looked at: the caller ends for another reason
-        raise

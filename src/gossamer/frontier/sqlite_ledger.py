@@ -36,6 +36,7 @@ from gossamer.model.outcome import (
 from gossamer.model.request import Known
 from gossamer.model.schedule import Added, HostInfo, LogEntry
 from gossamer.policy.cookies import MAX_COOKIES
+from gossamer.waiting import finished
 
 T = TypeVar("T")
 
@@ -82,13 +83,7 @@ class SqliteLedger:
                 return work()
 
         future = asyncio.get_running_loop().run_in_executor(self._thread, explained_work)
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            await asyncio.wait([future])
-            if not future.cancelled():
-                future.exception()  # looked at: the run ends for another reason, and asyncio must not print this one
-            raise
+        return await finished(future)
 
     @contextmanager
     def _transaction(self, name: str) -> Iterator[None]:

@@ -7,11 +7,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from gossamer.waiting import finished, let_it_be
+
 T = TypeVar("T")
-
-
-def _finish() -> None:
-    """Let the work end by itself."""
 
 
 class OutputThread:
@@ -20,17 +18,10 @@ class OutputThread:
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="output")
 
-    async def run(self, work: Callable[[], T], *, interrupt: Callable[[], None] = _finish) -> T:
+    async def run(self, work: Callable[[], T], *, interrupt: Callable[[], None] = let_it_be) -> T:
         """Run `work`. A cancelled caller first calls `interrupt`, then waits: no write goes on behind its back."""
         future = asyncio.get_running_loop().run_in_executor(self._executor, work)
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            interrupt()
-            await asyncio.wait([future])
-            if not future.cancelled():
-                future.exception()  # looked at: the run ends for another reason, and asyncio must not print this one
-            raise
+        return await finished(future, interrupt=interrupt)
 
     def close(self) -> None:
         """End the thread. There must be no work left."""
